@@ -1,0 +1,211 @@
+package batching
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/zeebo/xxh3"
+
+	"sheaf/internal/errs"
+	"sheaf/peer/wire"
+)
+
+// lull is how long finished entries may wait for more to share a write with.
+const lull = time.Millisecond
+
+// feeder reads entries from a Source and hands them on chunk by chunk: what a sender
+// does for a DT, and a DT for the entries it owns itself.
+type feeder struct {
+	src Source
+	buf []byte // one chunk
+}
+
+func newFeeder(src Source) *feeder { return &feeder{src: src, buf: make([]byte, wire.ChunkSize)} }
+
+// chunkFunc takes a piece of an entry. size and version come with the first piece,
+// sum with the last. data is valid during the call.
+type chunkFunc func(first, last bool, p *Payload, data []byte, sum uint64) error
+
+// entryError is a failure of one entry, as against one of the stream it goes to.
+type entryError struct{ err error }
+
+func (e *entryError) Error() string { return e.err.Error() }
+
+// feed reads one entry. Its error is an *entryError when the entry failed, else emit's.
+// The checksum that the Source knows is compared before the last piece goes out, so an
+// entry of one chunk that is corrupt never leaves.
+func (f *feeder) feed(ctx context.Context, e *Entry, emit chunkFunc) error {
+	p, err := f.src.Open(ctx, e)
+	if err != nil {
+		return &entryError{err}
+	}
+	defer p.Close()
+	if p.Size <= int64(len(f.buf)) {
+		data := f.buf[:p.Size]
+		if err := readFull(&p, e, data, 0); err != nil {
+			return &entryError{err}
+		}
+		sum := xxh3.Hash(data)
+		if err := checkSum(&p, e, sum); err != nil {
+			return &entryError{err}
+		}
+		return emit(true, true, &p, data, sum)
+	}
+	var h xxh3.Hasher
+	for off := int64(0); off < p.Size; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		data := f.buf[:min(p.Size-off, int64(len(f.buf)))]
+		if err := readFull(&p, e, data, off); err != nil {
+			return &entryError{err}
+		}
+		_, _ = h.Write(data)
+		last := off+int64(len(data)) == p.Size
+		var sum uint64
+		if last {
+			sum = h.Sum64()
+			if err := checkSum(&p, e, sum); err != nil {
+				return &entryError{err}
+			}
+		}
+		if err := emit(off == 0, last, &p, data, sum); err != nil {
+			return err
+		}
+		off += int64(len(data))
+	}
+	return nil
+}
+
+func readFull(p *Payload, e *Entry, data []byte, off int64) error {
+	n, err := p.R.ReadAt(data, p.Off+off)
+	if n == len(data) {
+		return nil
+	}
+	code := errs.CodeOf(err)
+	if err == io.EOF {
+		code, err = errs.ChecksumMismatch, io.ErrUnexpectedEOF
+	}
+	return &errs.Error{Code: code, Op: "read", Bucket: e.Bucket, Object: e.ObjName, Member: e.ArchPath, Err: err}
+}
+
+func checkSum(p *Payload, e *Entry, sum uint64) error {
+	if !p.Summed || p.Sum == sum {
+		return nil
+	}
+	return &errs.Error{Code: errs.ChecksumMismatch, Op: "read", Bucket: e.Bucket, Object: e.ObjName, Member: e.ArchPath,
+		Msg: "the bytes on disk aren't those that were stored"}
+}
+
+// stat opens an entry just to learn its metadata.
+func (f *feeder) stat(ctx context.Context, e *Entry) Meta {
+	p, err := f.src.Open(ctx, e)
+	if err != nil {
+		return Meta{Err: err}
+	}
+	defer p.Close()
+	return Meta{Size: p.Size, Version: p.Version}
+}
+
+// frameSink writes entries as frames: to a client, or from a sender to its DT.
+type frameSink struct {
+	w     *wire.Writer
+	chunk chunkMessage
+	fail  errorMessage
+	flush time.Time // when something was last flushed
+	first bool      // the first entry has gone out
+}
+
+// emit appends a piece. Small entries gather in one write, but not for longer than
+// a lull, and the first goes at once: somebody waits for it.
+func (s *frameSink) emit(i uint32, first, last bool, size int64, version uint64, data []byte, sum uint64) error {
+	s.chunk = chunkMessage{Index: uint64(i), Sum: sum, Last: last}
+	if first {
+		s.chunk.Size, s.chunk.Version = uint64(size), version
+	}
+	if err := s.w.Frame(&s.chunk, data); err != nil {
+		return err
+	}
+	if !last {
+		return nil
+	}
+	return s.settle()
+}
+
+func (s *frameSink) settle() error {
+	if s.w.Buffered() == 0 {
+		s.first = true
+		return nil
+	}
+	if s.first && time.Since(s.flush) < lull {
+		return nil
+	}
+	s.first = true
+	s.flush = time.Now()
+	return s.w.Flush()
+}
+
+func (s *frameSink) error(i uint32, err error, node string) error {
+	s.fail = errorMessage{Index: uint64(i)}
+	s.fail.SetErr(err, node)
+	if err := s.w.Frame(&s.fail, nil); err != nil {
+		return err
+	}
+	return s.settle()
+}
+
+// metas writes the metadata of the entries whose indexes are given.
+func (s *frameSink) metas(n int, at func(k int) (uint32, Meta)) error {
+	for k := 0; k < n; {
+		var m metaMessage
+		for ; k < n && len(m.Metas) < entriesPerFrame; k++ {
+			i, t := at(k)
+			m.Index = append(m.Index, uint64(i))
+			m.Metas = append(m.Metas, t)
+		}
+		if err := s.w.Frame(&m, nil); err != nil {
+			return err
+		}
+	}
+	return s.w.Flush()
+}
+
+// sendShare answers a TSend: this node's share of a batch, in ascending order. An
+// entry that fails is reported in its place and the rest goes on, whatever the
+// request says of errors: that is the DT's to decide.
+func sendShare(ctx context.Context, src Source, node string, share []Entry, index []uint32, meta bool, w *wire.Writer, m *metrics) error {
+	f := newFeeder(src)
+	s := &frameSink{w: w}
+	if meta {
+		metas := make([]Meta, len(share))
+		for k := range share {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			metas[k] = f.stat(ctx, &share[k])
+		}
+		if err := s.metas(len(share), func(k int) (uint32, Meta) { return index[k], metas[k] }); err != nil {
+			return err
+		}
+	}
+	for k := range share {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		i := index[k]
+		err := f.feed(ctx, &share[k], func(first, last bool, p *Payload, data []byte, sum uint64) error {
+			if last {
+				m.sent(share[k].Kind(), p.Size)
+			}
+			return s.emit(i, first, last, p.Size, p.Version, data, sum)
+		})
+		if ee, ok := err.(*entryError); ok {
+			err = s.error(i, ee.err, node)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,244 @@
+package peer
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/zeebo/xxh3"
+
+	"sheaf/peer/wire"
+)
+
+// Limits of a cluster map.
+const (
+	MaxNodes    = 4096
+	MaxNodeName = 64
+)
+
+// Node is one storage node as the map knows it.
+type Node struct {
+	Name   string // unique in the cluster, chosen once
+	Addr   string // host:port of its QUIC endpoint
+	Admin  string // host:port of its admin HTTP, for people
+	Weight uint64 // share of objects relative to others; 0 counts as 1
+	Epoch  uint64 // grows with each change that the node makes to its own record
+}
+
+// Map is the cluster map: the nodes sorted by name. It is immutable; a change
+// makes a new one with a higher Version.
+type Map struct {
+	Cluster string // id of the cluster, made with its CA
+	Version uint64
+	Nodes   []Node
+
+	seeds   []uint64
+	weights bool
+}
+
+// NewMap makes a map from nodes in any order.
+func NewMap(cluster string, version uint64, nodes []Node) *Map {
+	m := &Map{Cluster: cluster, Version: version, Nodes: slices.Clone(nodes)}
+	m.prepare()
+	return m
+}
+
+func (m *Map) prepare() {
+	slices.SortFunc(m.Nodes, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
+	m.seeds = make([]uint64, len(m.Nodes))
+	for i, n := range m.Nodes {
+		m.seeds[i] = xxh3.HashString(n.Name)
+		if n.Weight > 1 {
+			m.weights = true
+		}
+	}
+}
+
+// Find gives the index of the node with that name, −1 for none.
+func (m *Map) Find(name string) int {
+	i, ok := slices.BinarySearchFunc(m.Nodes, name, func(n Node, s string) int { return strings.Compare(n.Name, s) })
+	if !ok {
+		return -1
+	}
+	return i
+}
+
+// mix is the finalizer of splitmix64: it spreads what xor left together.
+func mix(x uint64) uint64 {
+	x ^= x >> 30
+	x *= 0xbf58476d1ce4e5b9
+	x ^= x >> 27
+	x *= 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// score is the random weight of node i for a key's hash. Without weights it is the
+// plain 64-bit number; with them −w/ln(u), u in (0,1), which keeps the shares
+// proportional to the weights (Schindelhauer and Schomaker, "Weighted distributed
+// hash tables", 2005).
+func (m *Map) score(i int, h uint64) float64 {
+	u := (float64(mix(h^m.seeds[i])>>11) + 0.5) / (1 << 53)
+	return float64(max(m.Nodes[i].Weight, 1)) / -math.Log(u)
+}
+
+// HashKey hashes an HRW key: "bucket/object" for objects, the request id for a DT.
+func HashKey(key string) uint64 { return xxh3.HashString(key) }
+
+// HashObject is HashKey(bucket + "/" + object) without building the string.
+func HashObject(bucket, object string) uint64 {
+	var b [256]byte
+	return xxh3.Hash(append(append(append(b[:0], bucket...), '/'), object...))
+}
+
+// Owner gives the index of the node with the highest random weight for a key's
+// hash; −1 in an empty map. Equal weights go to the lower name.
+func (m *Map) Owner(h uint64) int {
+	best := -1
+	if !m.weights {
+		var top uint64
+		for i, s := range m.seeds {
+			if v := mix(h ^ s); best < 0 || v > top {
+				best, top = i, v
+			}
+		}
+		return best
+	}
+	var top float64
+	for i := range m.seeds {
+		if v := m.score(i, h); best < 0 || v > top {
+			best, top = i, v
+		}
+	}
+	return best
+}
+
+// Holders gives the indexes of the n nodes with the highest random weights, best
+// first: the owner, then those who would own the object without it.
+func (m *Map) Holders(h uint64, n int) []int {
+	type ranked struct {
+		i int
+		v float64
+		u uint64
+	}
+	all := make([]ranked, len(m.Nodes))
+	for i := range all {
+		all[i] = ranked{i: i, u: mix(h ^ m.seeds[i])}
+		if m.weights {
+			all[i].v = m.score(i, h)
+		}
+	}
+	slices.SortFunc(all, func(a, b ranked) int {
+		return cmp.Or(cmp.Compare(b.v, a.v), cmp.Compare(b.u, a.u), cmp.Compare(a.i, b.i))
+	})
+	out := make([]int, 0, min(n, len(all)))
+	for _, r := range all[:min(n, len(all))] {
+		out = append(out, r.i)
+	}
+	return out
+}
+
+// Merge joins two views of a cluster: the union of the nodes, each in its record
+// with the highest epoch. The result is m itself when o adds nothing to it; else it
+// has a version above both, unless it equals o.
+func (m *Map) Merge(o *Map) *Map {
+	if o == nil {
+		return m
+	}
+	byName := map[string]Node{}
+	for _, n := range m.Nodes {
+		byName[n.Name] = n
+	}
+	changed := false
+	for _, n := range o.Nodes {
+		if have, ok := byName[n.Name]; !ok || n.Epoch > have.Epoch {
+			byName[n.Name] = n
+			changed = true
+		}
+	}
+	cluster := m.Cluster
+	if cluster == "" {
+		cluster = o.Cluster
+	}
+	nodes := make([]Node, 0, len(byName))
+	for _, n := range byName {
+		nodes = append(nodes, n)
+	}
+	out := NewMap(cluster, max(m.Version, o.Version), nodes)
+	switch {
+	case !changed && o.Version <= m.Version && cluster == m.Cluster:
+		return m
+	case slices.Equal(out.Nodes, o.Nodes):
+		out.Version = o.Version
+		if m.Version > o.Version {
+			out.Version = m.Version
+		}
+	case changed:
+		out.Version++
+	}
+	return out
+}
+
+// MapMessage carries a cluster map; as TMapPush it is sent by a node that has a
+// newer one, as TJoin by a node that wants to be in it.
+type MapMessage struct {
+	Kind wire.Type // TMap, TMapPush or TJoin
+	Map  *Map
+}
+
+func (m *MapMessage) Type() wire.Type { return m.Kind }
+
+// Encode writes the fields.
+func (m *MapMessage) Encode(e *wire.Encoder) {
+	e.Str("cluster", m.Map.Cluster)
+	e.Uint("version", m.Map.Version)
+	e.Maps("nodes", len(m.Map.Nodes), func(i int) {
+		n := &m.Map.Nodes[i]
+		e.Str("name", n.Name)
+		e.Str("addr", n.Addr)
+		e.Str("admin", n.Admin)
+		e.Uint("weight", n.Weight)
+		e.Uint("epoch", n.Epoch)
+	})
+}
+
+// Field reads one field.
+func (m *MapMessage) Field(key string, d *wire.Decoder) {
+	if m.Map == nil {
+		m.Map = &Map{}
+	}
+	switch key {
+	case "cluster":
+		m.Map.Cluster = d.Str(64)
+	case "version":
+		m.Map.Version = d.Uint()
+	case "nodes":
+		m.Map.Nodes = nil
+		d.Array(MaxNodes, func(int, int) {
+			var n Node
+			d.Map(func(key string) {
+				switch key {
+				case "name":
+					n.Name = d.Str(MaxNodeName)
+				case "addr":
+					n.Addr = d.Str(256)
+				case "admin":
+					n.Admin = d.Str(256)
+				case "weight":
+					n.Weight = d.Max(1 << 20)
+				case "epoch":
+					n.Epoch = d.Uint()
+				default:
+					d.Skip()
+				}
+			})
+			if n.Name == "" || n.Addr == "" {
+				d.Fail("a node without a name or address")
+			}
+			m.Map.Nodes = append(m.Map.Nodes, n)
+		})
+		m.Map.prepare()
+	default:
+		d.Skip()
+	}
+}

@@ -1,0 +1,245 @@
+package peer
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"sheaf/internal/errs"
+	"sheaf/peer/wire"
+)
+
+// pool keeps connections to other endpoints for reuse: the least loaded one takes
+// the next call, a further one is dialled when all carry streamsPerConn calls, and
+// one without calls for idleClose is closed.
+type pool struct {
+	e *Endpoint
+
+	mu     sync.Mutex
+	peers  map[string]*peerConns // by address
+	closed bool
+	stop   chan struct{}
+	done   chan struct{}
+}
+
+type peerConns struct {
+	conns   []*conn
+	dialing *dial // one at a time
+}
+
+type dial struct {
+	done chan struct{}
+	err  error
+}
+
+// conn is one pooled connection; its fields are guarded by pool.mu.
+type conn struct {
+	qc    *quic.Conn
+	calls int
+	used  time.Time
+	fresh bool // no call has been answered on it yet
+}
+
+func newPool(e *Endpoint) *pool {
+	p := &pool{e: e, peers: map[string]*peerConns{}, stop: make(chan struct{}), done: make(chan struct{})}
+	go p.reap() // ends with close
+	return p
+}
+
+// reap closes connections that have been idle.
+func (p *pool) reap() {
+	defer close(p.done)
+	t := time.NewTicker(idleClose / 4)
+	defer t.Stop()
+	for {
+		select {
+		case <-p.stop:
+			return
+		case <-t.C:
+			p.sweep(time.Now().Add(-idleClose))
+		}
+	}
+}
+
+// sweep closes the connections that carry no call and were last used before t.
+func (p *pool) sweep(t time.Time) {
+	var idle []*conn
+	p.mu.Lock()
+	for addr, pc := range p.peers {
+		keep := pc.conns[:0]
+		for _, c := range pc.conns {
+			if c.qc.Context().Err() != nil || c.calls == 0 && c.used.Before(t) {
+				idle = append(idle, c)
+			} else {
+				keep = append(keep, c)
+			}
+		}
+		clear(pc.conns[len(keep):])
+		pc.conns = keep
+		if len(keep) == 0 && pc.dialing == nil {
+			delete(p.peers, addr)
+		}
+	}
+	p.mu.Unlock()
+	for _, c := range idle {
+		_ = c.qc.CloseWithError(codeClosing, "idle")
+	}
+}
+
+// get reserves a place on a connection to addr, dialling one if need be.
+func (p *pool) get(ctx context.Context, addr string) (*conn, error) {
+	for {
+		p.mu.Lock()
+		if p.closed {
+			p.mu.Unlock()
+			return nil, errs.New(errs.Canceled, "call "+addr, "the endpoint is closed")
+		}
+		pc := p.peers[addr]
+		if pc == nil {
+			pc = &peerConns{}
+			p.peers[addr] = pc
+		}
+		if c := pc.pick(); c != nil {
+			c.calls++
+			c.used = time.Now()
+			p.mu.Unlock()
+			return c, nil
+		}
+		if len(pc.conns) >= maxConnsPerKey {
+			p.mu.Unlock()
+			// Waiting here while holding other streams could end in a circle of waiters.
+			return nil, errs.New(errs.TooManyRequests, "call "+addr, fmt.Sprintf("%d calls are under way", maxConnsPerKey*streamsPerConn))
+		}
+		d := pc.dialing
+		if d == nil {
+			d = &dial{done: make(chan struct{})}
+			pc.dialing = d
+			p.mu.Unlock()
+			qc, err := p.dial(ctx, addr)
+			p.mu.Lock()
+			pc.dialing = nil
+			if err == nil && p.closed {
+				_ = qc.CloseWithError(codeClosing, "closed")
+				err = errs.New(errs.Canceled, "call "+addr, "the endpoint is closed")
+			}
+			if err == nil {
+				pc.conns = append(pc.conns, &conn{qc: qc, used: time.Now(), fresh: true})
+			}
+			d.err = err
+			p.mu.Unlock()
+			close(d.done)
+			if err != nil {
+				return nil, err
+			}
+			continue
+		}
+		p.mu.Unlock()
+		select {
+		case <-d.done:
+			// A dial given up by its own caller's context says nothing about the peer: try again.
+			if d.err != nil && errs.CodeOf(d.err) != errs.Canceled {
+				return nil, d.err
+			}
+		case <-ctx.Done():
+			return nil, dialErr("dial", addr, ctx.Err())
+		}
+	}
+}
+
+// pick gives the live connection with the fewest calls that has room; nil for none.
+func (pc *peerConns) pick() *conn {
+	var best *conn
+	keep := pc.conns[:0]
+	for _, c := range pc.conns {
+		if c.qc.Context().Err() != nil && c.calls == 0 {
+			continue
+		}
+		keep = append(keep, c)
+		if c.qc.Context().Err() == nil && c.calls < streamsPerConn && (best == nil || c.calls < best.calls) {
+			best = c
+		}
+	}
+	clear(pc.conns[len(keep):])
+	pc.conns = keep
+	return best
+}
+
+// put gives a place back; answered tells that the peer has spoken on the connection.
+func (p *pool) put(c *conn, answered bool) {
+	p.mu.Lock()
+	c.calls--
+	c.used = time.Now()
+	if answered {
+		c.fresh = false
+	}
+	p.mu.Unlock()
+}
+
+// dial makes a connection and exchanges Hello on it: a refused certificate shows at
+// the first use of a connection, not in the handshake.
+func (p *pool) dial(ctx context.Context, addr string) (*quic.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*handshakeTimeout)
+	defer cancel()
+	ua, err := resolve(ctx, addr)
+	if err != nil {
+		return nil, errs.Wrap(errs.Unavailable, "dial "+addr, err)
+	}
+	qc, err := p.e.tr.Dial(ctx, ua, p.e.tlsDial(), quicConfig())
+	if err != nil {
+		return nil, dialErr("dial", addr, err)
+	}
+	s, err := qc.OpenStreamSync(ctx)
+	if err != nil {
+		_ = qc.CloseWithError(codeClosing, "")
+		return nil, dialErr("dial", addr, err)
+	}
+	c := newCall(ctx, addr, s, nil)
+	defer c.Close()
+	mine := p.e.myHello()
+	var theirs wire.Hello
+	_, err = c.Do(&mine, func(h wire.Head) error { return c.R.Decode(&theirs) })
+	if err != nil {
+		_ = qc.CloseWithError(codeClosing, "")
+		return nil, err
+	}
+	if p.e.opts.OnHello != nil {
+		p.e.opts.OnHello(theirs)
+	}
+	return qc, nil
+}
+
+func resolve(ctx context.Context, addr string) (*net.UDPAddr, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	ips, err := net.DefaultResolver.LookupIPAddr(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	p, err := net.DefaultResolver.LookupPort(ctx, "udp", port)
+	if err != nil {
+		return nil, err
+	}
+	return &net.UDPAddr{IP: ips[0].IP, Zone: ips[0].Zone, Port: p}, nil
+}
+
+func (p *pool) close() {
+	p.mu.Lock()
+	p.closed = true
+	var all []*conn
+	for _, pc := range p.peers {
+		all = append(all, pc.conns...)
+	}
+	clear(p.peers)
+	p.mu.Unlock()
+	close(p.stop)
+	<-p.done
+	for _, c := range all {
+		_ = c.qc.CloseWithError(codeClosing, "closing")
+	}
+}

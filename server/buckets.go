@@ -1,0 +1,119 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"sheaf/internal/errs"
+	"sheaf/internal/names"
+	"sheaf/peer"
+	"sheaf/peer/wire"
+)
+
+func (b bucketRecord) message() *peer.BucketMessage {
+	return &peer.BucketMessage{Kind: wire.TBucket, Name: b.Name, Provider: b.Provider, Created: b.Created, Epoch: b.Epoch, Deleted: b.Deleted}
+}
+
+func recordOf(m *peer.BucketMessage) bucketRecord {
+	return bucketRecord{Name: m.Name, Provider: m.Provider, Created: m.Created, Epoch: m.Epoch, Deleted: m.Deleted}
+}
+
+// applyRecords makes the disks agree with records that are new. A bucket that was
+// destroyed and made anew while this node was away has another creation time: what
+// lies here of the old one goes.
+func (n *Node) applyRecords(old *state, news []bucketRecord) error {
+	for _, b := range news {
+		had, ok := old.Buckets[b.Name]
+		if ok && !had.Deleted && (b.Deleted || !had.Created.Equal(b.Created)) {
+			if err := n.store.DestroyBucket(b.Name); err != nil && !errs.IsCode(err, errs.BucketNotFound) {
+				return err
+			}
+			n.shards.forget(b.Name)
+			n.log.Info("bucket destroyed", "bucket", b.Name)
+		}
+	}
+	return n.applyBuckets(news)
+}
+
+// applyBuckets makes the folders of buckets that exist.
+func (n *Node) applyBuckets(records []bucketRecord) error {
+	for _, b := range records {
+		if b.Deleted {
+			continue
+		}
+		if err := n.store.CreateBucket(b.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// needBucket refuses a bucket that doesn't exist.
+func (n *Node) needBucket(name string) error {
+	if _, ok := n.state.Load().bucket(name); !ok {
+		return &errs.Error{Code: errs.BucketNotFound, Bucket: name}
+	}
+	return nil
+}
+
+// nextEpoch is greater than any before it that this node knows of.
+func nextEpoch(before uint64) uint64 { return max(before+1, uint64(time.Now().UnixNano())) }
+
+func (n *Node) serveBucketCreate(ctx context.Context, c *peer.ServerCall) error {
+	msg := peer.BucketMessage{Kind: wire.TBucketCreate}
+	if err := c.R.Decode(&msg); err != nil {
+		return err
+	}
+	if err := names.CheckBucket(msg.Name); err != nil {
+		return err
+	}
+	if _, err := names.Provider(msg.Provider); err != nil {
+		return err
+	}
+	st := n.state.Load()
+	if _, ok := st.bucket(msg.Name); ok {
+		return &errs.Error{Code: errs.AlreadyExists, Op: "create bucket", Bucket: msg.Name}
+	}
+	b := bucketRecord{Name: msg.Name, Provider: names.Local, Created: time.Now(), Epoch: nextEpoch(st.Buckets[msg.Name].Epoch)}
+	if _, err := n.update(nil, []bucketRecord{b}); err != nil {
+		return err
+	}
+	n.push(ctx)
+	return c.W.Frame(b.message(), nil)
+}
+
+func (n *Node) serveBucketDestroy(ctx context.Context, c *peer.ServerCall) error {
+	msg := peer.BucketMessage{Kind: wire.TBucketDestroy}
+	if err := c.R.Decode(&msg); err != nil {
+		return err
+	}
+	b, ok := n.state.Load().bucket(msg.Name)
+	if !ok {
+		return &errs.Error{Code: errs.BucketNotFound, Op: "destroy bucket", Bucket: msg.Name}
+	}
+	if !msg.Force {
+		page, err := n.list(ctx, msg.Name, peer.ListOptions{Limit: 1})
+		if err != nil {
+			return err
+		}
+		if len(page.Objects) > 0 {
+			return &errs.Error{Code: errs.NotEmpty, Op: "destroy bucket", Bucket: msg.Name, Msg: fmt.Sprintf("it holds objects, %q among them", page.Objects[0].Name)}
+		}
+	}
+	b.Deleted, b.Epoch = true, nextEpoch(b.Epoch)
+	if _, err := n.update(nil, []bucketRecord{b}); err != nil {
+		return err
+	}
+	n.push(ctx)
+	return nil
+}
+
+func (n *Node) serveBucketList(_ context.Context, c *peer.ServerCall) error {
+	for _, b := range n.state.Load().sortedBuckets(false) {
+		if err := c.W.Frame(b.message(), nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,222 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"sheaf/batching"
+	"sheaf/internal/errs"
+	"sheaf/internal/store"
+	"sheaf/peer"
+	"sheaf/peer/wire"
+)
+
+// Node is a running storage node.
+type Node struct {
+	// dependencies and constants
+	o        Options
+	log      *slog.Logger
+	store    *store.Store
+	ep       *peer.Endpoint
+	calls    *peer.Client // for calls to other nodes
+	batches  *batching.Node
+	shards   *shards
+	metrics  *metrics
+	registry *prometheus.Registry
+	admin    *admin
+	started  time.Time
+
+	state  atomic.Pointer[state]
+	saving sync.Mutex // held while the state is changed and saved
+
+	ctx    context.Context // ends with Close; for background work
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // background work
+}
+
+// Start opens the data folders, binds the ports, joins the cluster and serves. When
+// it returns, the node answers.
+func Start(ctx context.Context, o Options) (_ *Node, err error) {
+	o = o.withDefaults()
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	n := &Node{o: o, log: o.Logger, started: time.Now(), registry: prometheus.NewRegistry()}
+	n.ctx, n.cancel = context.WithCancel(context.Background())
+	defer func() {
+		if err != nil {
+			n.release()
+		}
+	}()
+	if n.store, err = store.Open(store.Options{Dirs: o.Dirs, Logger: o.Logger}); err != nil {
+		return nil, err
+	}
+	st, err := loadState(o.Dirs)
+	if err != nil {
+		return nil, err
+	}
+	known := st.Name != "" // this folder was a node before
+	if err := n.takeName(st); err != nil {
+		return nil, err
+	}
+	n.log = n.log.With("node", st.Name)
+	n.o.Logger = n.log
+	n.state.Store(st)
+	n.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	n.metrics = newMetrics(n.registry, n.store)
+	n.shards = newShards(n.ctx, n.store, o.IndexCache, n.metrics, n.log)
+
+	n.ep, err = peer.NewEndpoint(peer.EndpointOptions{Identity: o.Identity, Listen: o.Listen, Hello: n.hello, Logger: n.log})
+	if err != nil {
+		return nil, err
+	}
+	if o.Admin != "" {
+		if n.admin, err = startAdmin(o.Admin, n.registry, n.log); err != nil {
+			return nil, err
+		}
+	}
+	n.handle()
+	n.batches = batching.NewNode(batching.NodeOptions{Name: st.Name, Endpoint: n.ep, Source: &source{n}, Map: n.Map,
+		MaxBatches: o.MaxBatches, SenderTimeout: o.SenderTimeout, Registerer: n.registry, Logger: n.log})
+	if err := n.enterMap(); err != nil {
+		return nil, err
+	}
+	if err := n.applyBuckets(st.sortedBuckets(true)); err != nil {
+		return nil, err
+	}
+	n.calls = peer.NewNodeClient(n.ep, n.Map)
+	if err := n.ep.Serve(); err != nil {
+		return nil, err
+	}
+	if err := n.join(ctx, known); err != nil {
+		return nil, err
+	}
+	n.wg.Go(n.gossip) // ends with n.ctx
+	n.log.Info("serving", "addr", n.Addr(), "admin", n.AdminAddr(), "dirs", o.Dirs, "nodes", len(n.Map().Nodes))
+	return n, nil
+}
+
+func (n *Node) handle() {
+	h := n.ep.Handle
+	h(wire.TMapGet, peer.Reader, n.serveMap)
+	h(wire.TMapPush, peer.NodeRole, n.servePush)
+	h(wire.TJoin, peer.NodeRole, n.serveJoin)
+	h(wire.TBucketCreate, peer.Writer, n.serveBucketCreate)
+	h(wire.TBucketDestroy, peer.Writer, n.serveBucketDestroy)
+	h(wire.TBucketList, peer.Reader, n.serveBucketList)
+	h(wire.TPut, peer.Writer, n.measured("put", n.servePut))
+	h(wire.TGet, peer.Reader, n.measured("get", n.serveGet))
+	h(wire.THead, peer.Reader, n.measured("head", n.serveHead))
+	h(wire.TDelete, peer.Writer, n.measured("delete", n.serveDelete))
+	h(wire.TMembers, peer.Reader, n.measured("members", n.serveMembers))
+	h(wire.TList, peer.Reader, n.measured("list", n.serveList))
+	h(wire.TStatus, peer.Reader, n.serveStatus)
+}
+
+// takeName settles what this node is called.
+func (n *Node) takeName(st *state) error {
+	switch {
+	case st.Name == "" && n.o.Name == "":
+		var b [4]byte
+		_, _ = rand.Read(b[:]) // never fails
+		st.Name = "n-" + hex.EncodeToString(b[:])
+	case st.Name == "":
+		st.Name = n.o.Name
+	case n.o.Name != "" && n.o.Name != st.Name:
+		return errs.New(errs.InvalidArgument, "start node", "the data folder belongs to node "+st.Name+", not "+n.o.Name)
+	}
+	return nil
+}
+
+// enterMap puts this node's own record into its map, newer than any before when the
+// address has changed.
+func (n *Node) enterMap() error {
+	me := peer.Node{Name: n.Name(), Addr: n.o.Advertise, Epoch: uint64(time.Now().UnixNano())}
+	if me.Addr == "" {
+		me.Addr = n.ep.Addr().String()
+		if host, _, err := net.SplitHostPort(n.o.Listen); err == nil && net.ParseIP(host) == nil {
+			// A name stays a name: in Kubernetes addresses change and names don't.
+			_, port, _ := net.SplitHostPort(me.Addr)
+			me.Addr = net.JoinHostPort(host, port)
+		}
+	}
+	if n.admin != nil {
+		me.Admin = n.AdminAddr()
+	}
+	m := n.Map()
+	if i := m.Find(me.Name); i >= 0 && m.Nodes[i].Addr == me.Addr && m.Nodes[i].Admin == me.Admin {
+		return nil
+	}
+	_, err := n.update(peer.NewMap(n.o.Identity.Cluster, m.Version+1, []peer.Node{me}), nil)
+	return err
+}
+
+func (n *Node) hello() wire.Hello {
+	m := n.Map()
+	return wire.Hello{Node: n.Name(), Cluster: m.Cluster, MapVersion: m.Version}
+}
+
+// Name is this node's name in the cluster map.
+func (n *Node) Name() string { return n.state.Load().Name }
+
+// Map is the cluster map as this node has it.
+func (n *Node) Map() *peer.Map { return n.state.Load().Map }
+
+// Addr is the address that clients and other nodes reach this node at.
+func (n *Node) Addr() string {
+	m := n.Map()
+	if i := m.Find(n.Name()); i >= 0 {
+		return m.Nodes[i].Addr
+	}
+	return n.ep.Addr().String()
+}
+
+// AdminAddr is the bound address of the admin HTTP, "" without one.
+func (n *Node) AdminAddr() string {
+	if n.admin == nil {
+		return ""
+	}
+	return n.admin.addr
+}
+
+// Registry holds this node's metrics.
+func (n *Node) Registry() *prometheus.Registry { return n.registry }
+
+// Close lets calls under way finish, up to the drain timeout, then stops everything.
+func (n *Node) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), n.o.DrainTimeout)
+	defer cancel()
+	if err := n.ep.Drain(ctx); err != nil {
+		n.log.Warn("calls were still under way at the end of the drain timeout")
+	}
+	err := n.release()
+	n.log.Info("stopped")
+	return err
+}
+
+// release closes what was opened, in the opposite order.
+func (n *Node) release() error {
+	n.cancel()
+	var all []error
+	if n.ep != nil {
+		all = append(all, n.ep.Close())
+	}
+	n.wg.Wait()
+	if n.admin != nil {
+		all = append(all, n.admin.close())
+	}
+	if n.store != nil {
+		all = append(all, n.store.Close())
+	}
+	return errors.Join(all...)
+}

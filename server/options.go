@@ -1,0 +1,106 @@
+package server
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"sheaf/internal/errs"
+	"sheaf/internal/names"
+	"sheaf/peer"
+)
+
+// Options are what a node is started with.
+type Options struct {
+	Name      string   // unique in the cluster; "" takes the one kept in Dirs, or makes one
+	Dirs      []string // mountpaths
+	Listen    string   // UDP host:port of the QUIC endpoint
+	Advertise string   // host:port that others reach it at; "" for the bound address
+	Admin     string   // TCP host:port of the admin HTTP; "" for none
+	Join      []string // host:port of nodes of the cluster; empty for a first node
+	Identity  *peer.Identity
+	Logger    *slog.Logger
+
+	JoinTimeout   time.Duration // how long to look for a node to join, default 30 s
+	MaxBatches    int           // batches assembled at a time, default 256
+	SenderTimeout time.Duration // a DT's wait for a sender, default 10 s
+	GossipEvery   time.Duration // exchange of state with a random node, default 5 s
+	DrainTimeout  time.Duration // wait for calls under way at shutdown, default 10 s
+	IndexCache    int64         // bytes of shard indexes kept in memory, default 256 MiB
+}
+
+func (o Options) withDefaults() Options {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	def := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	def(&o.JoinTimeout, 30*time.Second)
+	def(&o.SenderTimeout, 10*time.Second)
+	def(&o.GossipEvery, 5*time.Second)
+	def(&o.DrainTimeout, 10*time.Second)
+	if o.MaxBatches == 0 {
+		o.MaxBatches = 256
+	}
+	if o.IndexCache == 0 {
+		o.IndexCache = 256 << 20
+	}
+	return o
+}
+
+// Validate lists every fault at once.
+func (o Options) Validate() error {
+	var msg string
+	bad := func(format string, a ...any) {
+		if msg != "" {
+			msg += "; "
+		}
+		msg += fmt.Sprintf(format, a...)
+	}
+	if o.Name != "" {
+		if err := names.CheckBucket(o.Name); err != nil {
+			bad("name %q: want letters, digits, '.', '_' and '-'", o.Name)
+		}
+	}
+	if len(o.Dirs) == 0 {
+		bad("no data folder")
+	}
+	if o.Identity == nil {
+		bad("no certificate")
+	}
+	hostPort := func(what, s string, need bool) {
+		if s == "" && !need {
+			return
+		}
+		if _, _, err := net.SplitHostPort(s); err != nil {
+			bad("%s %q: want host:port", what, s)
+		}
+	}
+	hostPort("listen", o.Listen, true)
+	hostPort("advertise", o.Advertise, false)
+	hostPort("admin", o.Admin, false)
+	for _, j := range o.Join {
+		hostPort("join", j, true)
+	}
+	if o.Advertise == "" {
+		if host, _, err := net.SplitHostPort(o.Listen); err == nil {
+			if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+				bad("listen %q takes any address: name the one that others reach with advertise", o.Listen)
+			}
+		}
+	}
+	for what, n := range map[string]int64{"max batches": int64(o.MaxBatches), "index cache": o.IndexCache, "sender timeout": int64(o.SenderTimeout),
+		"join timeout": int64(o.JoinTimeout), "gossip interval": int64(o.GossipEvery), "drain timeout": int64(o.DrainTimeout)} {
+		if n < 0 {
+			bad("%s is negative", what)
+		}
+	}
+	if msg == "" {
+		return nil
+	}
+	return errs.New(errs.InvalidArgument, "node options", msg)
+}

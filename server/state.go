@@ -1,0 +1,154 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"sheaf/internal/errs"
+	"sheaf/peer"
+)
+
+// stateFile lies in every mountpath, so that losing one disk doesn't lose it.
+const stateFile = ".sheaf-node.json"
+
+// bucketRecord is a bucket as the cluster knows it. The record with the highest Epoch
+// wins; a deleted bucket's is kept, so that a node that was away learns of it.
+type bucketRecord struct {
+	Name     string    `json:"name"`
+	Provider string    `json:"provider"`
+	Created  time.Time `json:"created"`
+	Epoch    uint64    `json:"epoch"`
+	Deleted  bool      `json:"deleted,omitempty"`
+}
+
+// state is what all nodes of a cluster agree on: who they are and which buckets
+// there are. It is immutable; merging makes a new one.
+type state struct {
+	Name    string // of this node
+	Map     *peer.Map
+	Buckets map[string]bucketRecord
+}
+
+// merge joins two views. changed tells whether the result differs from s.
+func (s *state) merge(m *peer.Map, buckets []bucketRecord) (_ *state, changed bool) {
+	out := &state{Name: s.Name, Map: s.Map.Merge(m), Buckets: s.Buckets}
+	changed = out.Map != s.Map
+	for _, b := range buckets {
+		if have, ok := out.Buckets[b.Name]; ok && b.Epoch <= have.Epoch {
+			continue
+		}
+		if !changed || len(out.Buckets) == len(s.Buckets) {
+			out.Buckets = cloneBuckets(out.Buckets)
+		}
+		out.Buckets[b.Name] = b
+		changed = true
+	}
+	return out, changed
+}
+
+func cloneBuckets(m map[string]bucketRecord) map[string]bucketRecord {
+	out := make(map[string]bucketRecord, len(m)+1)
+	for k, v := range m {
+		out[k] = v
+	}
+	return out
+}
+
+// bucket gives a bucket that exists.
+func (s *state) bucket(name string) (bucketRecord, bool) {
+	b, ok := s.Buckets[name]
+	return b, ok && !b.Deleted
+}
+
+// sortedBuckets lists the records by name.
+func (s *state) sortedBuckets(deleted bool) []bucketRecord {
+	var out []bucketRecord
+	for _, b := range s.Buckets {
+		if deleted || !b.Deleted {
+			out = append(out, b)
+		}
+	}
+	slices.SortFunc(out, func(a, b bucketRecord) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// savedState is the state on disk.
+type savedState struct {
+	Name    string         `json:"name"`
+	Cluster string         `json:"cluster"`
+	Version uint64         `json:"version"`
+	Nodes   []peer.Node    `json:"nodes"`
+	Buckets []bucketRecord `json:"buckets"`
+}
+
+// loadState reads the newest state among the folders; an empty one when there is none.
+func loadState(dirs []string) (*state, error) {
+	s := &state{Map: peer.NewMap("", 0, nil), Buckets: map[string]bucketRecord{}}
+	for _, d := range dirs {
+		path := filepath.Join(d, stateFile)
+		b, err := os.ReadFile(path)
+		if os.IsNotExist(err) {
+			continue
+		}
+		if err != nil {
+			return nil, errs.Wrap(errs.CodeOf(err), "read node state", err)
+		}
+		var v savedState
+		if err := json.Unmarshal(b, &v); err != nil {
+			return nil, errs.Wrap(errs.Internal, "read node state "+path, err)
+		}
+		if s.Name != "" && v.Name != s.Name {
+			return nil, errs.New(errs.InvalidArgument, "read node state", fmt.Sprintf("%s belongs to node %q, another folder to %q", d, v.Name, s.Name))
+		}
+		s.Name = v.Name
+		s, _ = s.merge(peer.NewMap(v.Cluster, v.Version, v.Nodes), v.Buckets)
+	}
+	return s, nil
+}
+
+// save writes the state to every folder: a new file, synced, then renamed over the old.
+func (s *state) save(dirs []string) error {
+	b, err := json.MarshalIndent(savedState{Name: s.Name, Cluster: s.Map.Cluster, Version: s.Map.Version, Nodes: s.Map.Nodes, Buckets: s.sortedBuckets(true)}, "", " ")
+	if err != nil {
+		return errs.Wrap(errs.Internal, "save node state", err)
+	}
+	for _, d := range dirs {
+		if err := writeSynced(filepath.Join(d, stateFile), b); err != nil {
+			return errs.Wrap(errs.CodeOf(err), "save node state", err)
+		}
+	}
+	return nil
+}
+
+func writeSynced(path string, b []byte) error {
+	tmp := path + ".new"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		_ = os.Remove(tmp)
+		return err
+	}
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
