@@ -296,7 +296,8 @@ func (m *metaMessage) Encode(e *wire.Encoder) {
 		if t.Err != nil {
 			f := errs.Flatten(t.Err)
 			e.Uint("code", uint64(f.Code))
-			e.Str("msg", wire.Clip(f.Error(), wire.MaxText/4))
+			e.Str("msg", wire.Clip(f.Msg, wire.MaxText/4))
+			e.Str("node", f.Node)
 		}
 	})
 }
@@ -310,7 +311,7 @@ func (m *metaMessage) Field(key string, d *wire.Decoder) {
 	d.Array(MaxEntries, func(int, int) {
 		var t Meta
 		var i, code uint64
-		var msg string
+		var msg, node string
 		d.Map(func(key string) {
 			switch key {
 			case "i":
@@ -323,12 +324,14 @@ func (m *metaMessage) Field(key string, d *wire.Decoder) {
 				code = d.Max(1<<16 - 1)
 			case "msg":
 				msg = d.Str(wire.MaxText)
+			case "node":
+				node = d.Str(wire.MaxText)
 			default:
 				d.Skip()
 			}
 		})
 		if code != 0 {
-			t.Err = errs.New(errs.Code(code), "", msg)
+			t.Err = &errs.Error{Code: errs.Code(code), Msg: msg, Node: node}
 		}
 		m.Index = append(m.Index, i)
 		m.Metas = append(m.Metas, t)

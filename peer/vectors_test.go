@@ -1,0 +1,43 @@
+package peer
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"sheaf/peer/wire"
+	"sheaf/peer/wire/wiretest"
+)
+
+func TestVectors(t *testing.T) {
+	at := time.Unix(0, 1_700_000_000_123_456_789)
+	check := func(name string, m wire.Message, payload []byte, fresh func() wire.Message) {
+		wiretest.Check(t, "testdata/vectors", name, m, payload, fresh)
+	}
+	check("hello", &wire.Hello{Version: 1, Caps: []string{"x1", "x2"}, Node: "n1", Cluster: "00ff", MapVersion: 3}, nil, func() wire.Message { return new(wire.Hello) })
+	check("hello_client", &wire.Hello{Version: 1}, nil, func() wire.Message { return new(wire.Hello) })
+	check("end", &wire.End{}, nil, func() wire.Message { return new(wire.End) })
+	check("end_counts", &wire.End{Entries: 128, Failed: 2, Bytes: 1 << 33, Sum: 0xdeadbeefcafef00d}, nil, func() wire.Message { return new(wire.End) })
+	check("end_error", &wire.End{Code: 1, Op: "get", Bucket: "b", Object: "dir/ö", Member: "m", Node: "n2", Msg: "gone", Retry: 250}, nil, func() wire.Message { return new(wire.End) })
+
+	m := NewMap("00ff", 7, []Node{{Name: "n2", Addr: "127.0.0.1:7071", Epoch: 9}, {Name: "n1", Addr: "host:7070", Admin: "127.0.0.1:80", Weight: 2, Epoch: 1 << 60}})
+	for name, kind := range map[string]wire.Type{"map": wire.TMap, "map_push": wire.TMapPush, "join": wire.TJoin} {
+		check(name, &MapMessage{Kind: kind, Map: m}, nil, func() wire.Message { return &MapMessage{Kind: kind} })
+	}
+	for name, kind := range map[string]wire.Type{"map_get": wire.TMapGet, "bucket_list": wire.TBucketList, "status": wire.TStatus} {
+		check(name, &Ask{Kind: kind}, nil, func() wire.Message { return &Ask{Kind: kind} })
+	}
+	check("bucket", &BucketMessage{Kind: wire.TBucket, Name: "photos", Provider: "sheaf", Created: at, Epoch: 12, Deleted: true}, nil, func() wire.Message { return &BucketMessage{Kind: wire.TBucket} })
+	check("bucket_create", &BucketMessage{Kind: wire.TBucketCreate, Name: "photos"}, nil, func() wire.Message { return &BucketMessage{Kind: wire.TBucketCreate} })
+	check("bucket_destroy", &BucketMessage{Kind: wire.TBucketDestroy, Name: "photos", Force: true}, nil, func() wire.Message { return &BucketMessage{Kind: wire.TBucketDestroy} })
+	for name, kind := range map[string]wire.Type{"get": wire.TGet, "head": wire.THead, "delete": wire.TDelete, "members": wire.TMembers} {
+		check(name, &ObjectRequest{Kind: kind, Bucket: "b", Object: "s.tar", Member: "a/b", Start: 300, Length: -1, Forwarded: true}, nil, func() wire.Message { return &ObjectRequest{Kind: kind} })
+	}
+	check("put", &PutRequest{Bucket: "b", Object: strings.Repeat("o", 300), Size: 70000, Sized: true, Sum: 1 << 63, Summed: true}, nil, func() wire.Message { return new(PutRequest) })
+	check("data", &Data{}, []byte("payload"), func() wire.Message { return new(Data) })
+	check("object", &ObjectMessage{Name: "o", Size: 5, Version: 1 << 62, Checksum: 77, ModTime: at}, nil, func() wire.Message { return new(ObjectMessage) })
+	check("list", &ListRequest{Bucket: "b", Options: ListOptions{Prefix: "p/", Delimiter: "/", StartAfter: "p/a", Limit: 1000}}, nil, func() wire.Message { return new(ListRequest) })
+	check("names", &NamesMessage{Objects: []ObjectInfo{{Name: "p/b", Size: 1, Version: 2, Checksum: 3, ModTime: at}}, Prefixes: []string{"p/c/"}, Token: "p/c/"}, nil, func() wire.Message { return new(NamesMessage) })
+	check("table", &TableMessage{Members: []MemberInfo{{Name: "x", Size: 9, ModTime: at}, {Name: "y/z", Size: 1 << 40, ModTime: at}}}, nil, func() wire.Message { return new(TableMessage) })
+	check("node_status", &NodeStatus{Name: "n1", Version: "0.1.0", MapVersion: 2, UptimeMS: 99, Total: 1 << 40, Free: 1 << 39, Mountpaths: 2, Batches: 3, Senders: 4}, nil, func() wire.Message { return new(NodeStatus) })
+}
