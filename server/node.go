@@ -42,6 +42,9 @@ type Node struct {
 	ctx    context.Context // ends with Close; for background work
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // background work
+
+	closing  sync.Once
+	closeErr error
 }
 
 // Start opens the data folders, binds the ports, joins the cluster and serves. When
@@ -193,15 +196,18 @@ func (n *Node) AdminAddr() string {
 func (n *Node) Registry() *prometheus.Registry { return n.registry }
 
 // Close lets calls under way finish, up to the drain timeout, then stops everything.
+// Further calls wait for the first and return the same.
 func (n *Node) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), n.o.DrainTimeout)
-	defer cancel()
-	if err := n.ep.Drain(ctx); err != nil {
-		n.log.Warn("calls were still under way at the end of the drain timeout")
-	}
-	err := n.release()
-	n.log.Info("stopped")
-	return err
+	n.closing.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), n.o.DrainTimeout)
+		defer cancel()
+		if err := n.ep.Drain(ctx); err != nil {
+			n.log.Warn("calls were still under way at the end of the drain timeout")
+		}
+		n.closeErr = n.release()
+		n.log.Info("stopped")
+	})
+	return n.closeErr
 }
 
 // release closes what was opened, in the opposite order.

@@ -118,3 +118,15 @@ func (c *Cluster) Put(t testing.TB, bucket, object string, data []byte) {
 		t.Fatal(err)
 	}
 }
+
+// Restart starts node i, which was closed, on its data folder and at addr.
+func Restart(t testing.TB, c *Cluster, i int, addr string) *server.Node {
+	t.Helper()
+	n, err := server.Start(t.Context(), server.Options{Name: c.Nodes[i].Name(), Dirs: []string{filepath.Join(c.Dir, c.Nodes[i].Name())},
+		Listen: addr, Identity: Identity(t, c.Certs, peer.NodeName)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Nodes[i] = n
+	return n
+}

@@ -27,6 +27,9 @@ import (
 
 var update = flag.Bool("update", false, "write golden vectors that are missing")
 
+// Update tells whether -update was given.
+func Update() bool { return *update }
+
 // Vector is a golden vector's file.
 type Vector struct {
 	Name    string         `json:"name"`

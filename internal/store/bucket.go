@@ -1,0 +1,289 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"sheaf/internal/errs"
+	"sheaf/internal/names"
+)
+
+// bucket is a bucket on all mountpaths.
+type bucket struct {
+	s        *Store
+	name     string
+	branches []*branch // one per mountpath, in the order of Store.mounts
+
+	// moves counts the objects that went from one place to another. A search or a
+	// listing that found nothing while it grew looks again.
+	moves atomic.Uint64
+
+	life sync.RWMutex // held shared by commits, so that none lands in a bucket being destroyed
+	gone bool         // guarded by life
+}
+
+// branch is a bucket on one mountpath.
+type branch struct {
+	mount *mountpath
+	dir   string // <mountpath>/@<provider>/<bucket>
+
+	// hashed is false as long as nothing was put into the hashed place, which spares
+	// every search for a missing object a second look.
+	hashed atomic.Bool
+
+	// tree is held shared over a rename into a folder that exists, and alone while
+	// folders are made, synced and removed. So no folder vanishes under a rename, and
+	// whoever finds a folder finds it durable.
+	tree sync.RWMutex
+}
+
+func (br *branch) content(kind string) string { return br.dir + "/" + kind }
+
+func (s *Store) newBucket(name string) *bucket {
+	b := &bucket{s: s, name: name}
+	for _, m := range s.mounts {
+		b.branches = append(b.branches, &branch{mount: m, dir: bucketDir(m.dir, s.provider, name)})
+	}
+	return b
+}
+
+// create makes what is missing of the bucket's folders, durably.
+func (b *bucket) create() error {
+	for _, br := range b.branches {
+		provider := filepath.Dir(br.dir)
+		for _, d := range []string{provider, br.dir, br.content(contentObject), br.content(contentWork), br.content(contentIndex)} {
+			if err := os.Mkdir(d, 0o755); errors.Is(err, os.ErrExist) {
+				continue
+			} else if err != nil {
+				return err
+			}
+			if err := b.s.disk.syncDir(filepath.Dir(d)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// clean removes the work files of a process that died and finds out whether the
+// hashed place is in use.
+func (b *bucket) clean() error {
+	for _, br := range b.branches {
+		work := br.content(contentWork)
+		entries, err := os.ReadDir(work)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if err := os.RemoveAll(filepath.Join(work, e.Name())); err != nil {
+				return err
+			}
+		}
+		if len(entries) > 0 {
+			b.s.log.Info("removed leftover work files", "folder", work, "count", len(entries))
+		}
+		if entries, err = os.ReadDir(br.content(contentHashed)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		for _, e := range entries {
+			// Fails, and means to, where something is inside.
+			if os.Remove(filepath.Join(br.content(contentHashed), e.Name())) != nil {
+				br.hashed.Store(true)
+			}
+		}
+	}
+	return nil
+}
+
+// tombstone is the file that says that the bucket is being destroyed.
+func (b *bucket) tombstone() string {
+	return filepath.Join(b.branches[0].mount.dir, trashDir, tombstone+b.name)
+}
+
+// moveToTrash takes the bucket's folders out of sight. A tombstone makes it one step:
+// once it is there, which begun tells, the next start finishes what this one can't.
+func (b *bucket) moveToTrash() (begun bool, err error) {
+	for _, br := range b.branches {
+		if err := b.makeTrash(br.mount.dir); err != nil {
+			return false, err
+		}
+	}
+	mark := b.tombstone()
+	if err := os.WriteFile(mark, nil, 0o644); err != nil {
+		return false, err
+	}
+	if err := b.s.disk.syncDir(filepath.Dir(mark)); err != nil {
+		return true, err
+	}
+	for _, br := range b.branches {
+		to := filepath.Join(br.mount.dir, trashDir, "b"+strconv.FormatUint(b.s.workID.Add(1), 36))
+		// Before the trash of an earlier run is emptied, its names are still there.
+		if err := os.RemoveAll(to); err != nil {
+			return true, err
+		}
+		if err := os.Rename(br.dir, to); errors.Is(err, os.ErrNotExist) {
+			continue
+		} else if err != nil {
+			return true, err
+		}
+		if err := b.s.disk.syncDir(filepath.Dir(br.dir)); err != nil {
+			return true, err
+		}
+	}
+	if err := os.Remove(mark); err != nil {
+		return true, err
+	}
+	// A tombstone that came back after a power cut would take a later bucket of that name.
+	return true, b.s.disk.syncDir(filepath.Dir(mark))
+}
+
+func (b *bucket) makeTrash(root string) error {
+	err := os.Mkdir(filepath.Join(root, trashDir), 0o755)
+	if errors.Is(err, os.ErrExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	return b.s.disk.syncDir(root)
+}
+
+// CreateBucket makes a bucket; one that exists stays as it is.
+func (s *Store) CreateBucket(name string) error {
+	const op = "create bucket"
+	if err := names.CheckBucket(name); err != nil {
+		return fail(op, name, "", err)
+	}
+	if err := s.enter(); err != nil {
+		return fail(op, name, "", err)
+	}
+	defer s.calls.Done()
+	s.admin.Lock()
+	defer s.admin.Unlock()
+	s.mu.RLock()
+	_, have := s.buckets[name]
+	s.mu.RUnlock()
+	if have {
+		return nil
+	}
+	b := s.newBucket(name)
+	if _, err := os.Lstat(b.tombstone()); err == nil {
+		// A destruction that failed halfway comes first, else the next start would
+		// finish it on the new bucket.
+		if _, err := b.moveToTrash(); err != nil {
+			return fail(op, name, "", diskFault(err))
+		}
+	}
+	if err := b.create(); err != nil {
+		return fail(op, name, "", diskFault(err))
+	}
+	if err := b.clean(); err != nil {
+		return fail(op, name, "", diskFault(err))
+	}
+	s.mu.Lock()
+	s.buckets[name] = b
+	s.mu.Unlock()
+	return nil
+}
+
+// DestroyBucket removes a bucket with everything in it. Open objects stay readable.
+func (s *Store) DestroyBucket(name string) error {
+	const op = "destroy bucket"
+	s.admin.Lock()
+	defer s.admin.Unlock()
+	b, err := s.begin(name, nil)
+	if err != nil {
+		return fail(op, name, "", err)
+	}
+	defer s.calls.Done()
+	b.life.Lock()
+	begun, err := b.moveToTrash()
+	if begun {
+		b.gone = true
+		s.mu.Lock()
+		delete(s.buckets, name)
+		s.mu.Unlock()
+	}
+	b.life.Unlock()
+	if err != nil {
+		return fail(op, name, "", diskFault(err))
+	}
+	for _, m := range s.mounts {
+		if err := m.emptyTrash(); err != nil {
+			// The bucket is gone; the space comes back when the store is next opened.
+			s.log.Warn("the trash can't be emptied", "folder", m.dir, "err", err)
+		}
+	}
+	return nil
+}
+
+// Buckets lists the buckets that this store has, in no order.
+func (s *Store) Buckets() []string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	all := make([]string, 0, len(s.buckets))
+	for name := range s.buckets {
+		all = append(all, name)
+	}
+	return all
+}
+
+// Empty tells whether a bucket has no object.
+func (s *Store) Empty(name string) (bool, error) {
+	const op = "empty"
+	b, err := s.begin(name, nil)
+	if err != nil {
+		return false, fail(op, name, "", err)
+	}
+	defer s.calls.Done()
+	some, err := b.hasObjects()
+	return !some, fail(op, name, "", err)
+}
+
+// HasObjects tells whether any bucket has an object.
+func (s *Store) HasObjects() (bool, error) {
+	const op = "has objects"
+	if err := s.enter(); err != nil {
+		return false, fail(op, "", "", err)
+	}
+	defer s.calls.Done()
+	for _, name := range s.Buckets() {
+		b, err := s.begin(name, nil)
+		if errs.IsCode(err, errs.BucketNotFound) {
+			continue
+		} else if err != nil {
+			return false, fail(op, name, "", err)
+		}
+		some, err := b.hasObjects()
+		s.calls.Done()
+		if some || err != nil {
+			return some, fail(op, name, "", err)
+		}
+	}
+	return false, nil
+}
+
+func (b *bucket) hasObjects() (bool, error) {
+	for _, br := range b.branches {
+		for _, kind := range []string{contentObject, contentHashed} {
+			some, err := hasObject(context.Background(), br.content(kind), kind == contentObject)
+			if some || err != nil {
+				return some, err
+			}
+		}
+	}
+	return false, nil
+}
+
+// alive refuses a commit into a bucket that was destroyed; the caller holds life.
+func (b *bucket) alive() error {
+	if b.gone {
+		return errs.New(errs.BucketNotFound, "", fmt.Sprintf("bucket %q was destroyed meanwhile", b.name))
+	}
+	return nil
+}

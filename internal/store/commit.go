@@ -1,0 +1,201 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// commit gives a sealed work file its name and removes what it replaces.
+func (b *bucket) commit(name string, w *work, to place) error {
+	st := b.s.stripe(b.name, name)
+	st.Lock()
+	defer st.Unlock()
+	b.life.RLock()
+	defer b.life.RUnlock()
+	if err := b.alive(); err != nil {
+		return err
+	}
+	old, high, err := b.copies(name)
+	if err != nil {
+		return err
+	}
+	high = max(high, st.high)
+	if w.attr.version <= high {
+		if err := w.seal(max(high+1, uint64(time.Now().UnixNano())), w.attr.name); err != nil {
+			return err
+		}
+	}
+	err = b.install(w, to, old)
+	if err == errOccupied {
+		to = to.br.long(name)
+		if err := w.seal(w.attr.version, name); err != nil {
+			return err
+		}
+		err = b.install(w, to, old)
+	}
+	if err != nil {
+		return err
+	}
+	st.high = w.attr.version
+	// From here on the object is written. What can't be removed is less preferred than
+	// what was written, so it is only lost space.
+	for _, p := range old {
+		if p.path == to.path {
+			continue
+		}
+		b.moves.Add(1)
+		if err := os.Remove(p.path); err != nil {
+			b.s.log.Warn("an older copy can't be removed", "file", p.path, "err", err)
+			continue
+		}
+		b.prune(p)
+	}
+	if len(old) > 0 {
+		b.dropIndex(name)
+	}
+	return nil
+}
+
+// errOccupied: the plain place can't be had, another object needs the folder or file.
+var errOccupied = errors.New("occupied")
+
+// install renames the work file to its place and makes that durable. If it can't, it
+// takes the rename back.
+func (b *bucket) install(w *work, to place, old []place) error {
+	replaces := false
+	for _, p := range old {
+		replaces = replaces || p.path == to.path
+	}
+	if to.hashed {
+		// Before the file is there, so that no search misses it.
+		to.br.hashed.Store(true)
+	}
+	exchanged, err := b.rename(w, to, replaces)
+	if err != nil {
+		return err
+	}
+	if err := b.s.disk.syncDir(to.dir()); err != nil {
+		b.takeBack(w, to, replaces, exchanged)
+		return fmt.Errorf("sync folder %s: %w", to.dir(), diskFault(err))
+	}
+	if !exchanged {
+		w.path = ""
+	}
+	// Else the work file now is the older version, and discard removes it.
+	return nil
+}
+
+// rename moves the work file. Where it replaces a file it exchanges the two, so that
+// there is a way back.
+func (b *bucket) rename(w *work, to place, replaces bool) (exchanged bool, err error) {
+	br := to.br
+	if replaces {
+		err := unix.Renameat2(unix.AT_FDCWD, w.path, unix.AT_FDCWD, to.path, unix.RENAME_EXCHANGE)
+		if err == nil {
+			return true, nil
+		}
+		if err != unix.EINVAL && err != unix.ENOSYS {
+			return false, diskFault(&os.LinkError{Op: "exchange", Old: w.path, New: to.path, Err: err})
+		}
+		// A file system that can't exchange.
+	}
+	br.tree.RLock()
+	err = unix.Rename(w.path, to.path)
+	br.tree.RUnlock()
+	if err == unix.ENOENT {
+		br.tree.Lock()
+		defer br.tree.Unlock()
+		if err := b.makeDirs(to.dir(), filepath.Dir(to.root())); err != nil {
+			b.removeEmpty(to.dir(), to.root())
+			return false, err
+		}
+		if err = unix.Rename(w.path, to.path); err != nil {
+			b.removeEmpty(to.dir(), to.root())
+		}
+	}
+	return false, renameFault(err, w.path, to)
+}
+
+// renameFault tells the errors that the hashed place cures.
+func renameFault(err error, from string, to place) error {
+	switch err {
+	case nil:
+		return nil
+	case unix.EISDIR, unix.ENOTDIR, unix.ENOTEMPTY, unix.EEXIST, unix.ENAMETOOLONG:
+		if !to.hashed {
+			return errOccupied
+		}
+	}
+	return diskFault(&os.LinkError{Op: "rename", Old: from, New: to.path, Err: err})
+}
+
+// makeDirs makes the folders from below base down to dir, each durable before the next.
+// The caller holds branch.tree alone.
+func (b *bucket) makeDirs(dir, base string) error {
+	if dir == base {
+		return nil
+	}
+	err := unix.Mkdir(dir, 0o755)
+	if err == unix.ENOENT {
+		if err := b.makeDirs(filepath.Dir(dir), base); err != nil {
+			return err
+		}
+		err = unix.Mkdir(dir, 0o755)
+	}
+	switch err {
+	case nil:
+		return b.s.disk.syncDir(filepath.Dir(dir))
+	case unix.EEXIST:
+		// A folder; or an object, which the rename then finds out.
+		return nil
+	case unix.ENOTDIR, unix.ENAMETOOLONG:
+		return errOccupied
+	}
+	return diskFault(&os.PathError{Op: "mkdir", Path: dir, Err: err})
+}
+
+// takeBack undoes a rename whose folder couldn't be synced. What the disk holds after
+// that is unknown; what readers see is the older version again.
+func (b *bucket) takeBack(w *work, to place, replaces, exchanged bool) {
+	var err error
+	switch {
+	case exchanged:
+		err = unix.Renameat2(unix.AT_FDCWD, w.path, unix.AT_FDCWD, to.path, unix.RENAME_EXCHANGE)
+	case replaces:
+		// The older version is gone, so the new one had better stay.
+		w.path = ""
+	default:
+		w.path = ""
+		if err = os.Remove(to.path); err == nil {
+			b.prune(to)
+		}
+	}
+	if err != nil {
+		b.s.log.Error("a write that failed can't be taken back", "file", to.path, "err", err)
+	}
+}
+
+// prune removes the folders above p that are empty now.
+func (b *bucket) prune(p place) {
+	if p.dir() == p.root() {
+		return
+	}
+	p.br.tree.Lock()
+	defer p.br.tree.Unlock()
+	b.removeEmpty(p.dir(), p.root())
+}
+
+// removeEmpty removes dir and what is above it as long as it is empty, up to root,
+// which stays. The caller holds branch.tree alone.
+func (b *bucket) removeEmpty(dir, root string) {
+	for ; len(dir) > len(root); dir = filepath.Dir(dir) {
+		if err := unix.Rmdir(dir); err != nil && err != unix.ENOENT && err != unix.ENOTDIR && err != unix.ENAMETOOLONG {
+			return
+		}
+	}
+}

@@ -1,0 +1,307 @@
+package store
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/zeebo/xxh3"
+
+	"sheaf/internal/errs"
+	"sheaf/internal/names"
+)
+
+const (
+	stripes    = 1024
+	bufferSize = 512 << 10 // bytes in flight of one Put, whatever the object's size
+)
+
+// Info describes an object.
+type Info struct {
+	Name     string
+	Size     int64     // bytes
+	Version  uint64    // grows with every write of the name, also across a delete
+	Checksum uint64    // xxh3-64 (seed 0) of the whole payload
+	ModTime  time.Time // when the store took it
+}
+
+// Usage is the space of one mountpath, in bytes.
+type Usage struct {
+	Dir         string
+	Free, Total int64
+}
+
+// Store is a set of mountpaths with the buckets on them. All methods may be called
+// concurrently; every error they return is an *errs.Error.
+type Store struct {
+	log      *slog.Logger
+	provider string
+	mounts   []*mountpath
+	disk     disk
+	buffers  sync.Pool // *[bufferSize]byte; Put takes one and gives it back
+	hashers  sync.Pool // *xxh3.Hasher
+
+	workID atomic.Uint64
+	calls  sync.WaitGroup // every call under way; Close waits for it
+
+	admin   sync.Mutex // one CreateBucket or DestroyBucket at a time
+	stripes [stripes]stripe
+
+	mu      sync.RWMutex
+	closed  bool
+	buckets map[string]*bucket
+}
+
+// stripe serializes the commits of the names that hash to it.
+type stripe struct {
+	sync.Mutex
+	high uint64 // the highest version committed under this stripe
+}
+
+// disk is the part of the operating system that tests let fail.
+type disk struct {
+	sync    func(*os.File) error
+	syncDir func(dir string) error
+}
+
+// Open takes the folders, which nobody else may use until Close, and removes what
+// a crash left: work files, destroyed buckets.
+func Open(o Options) (_ *Store, err error) {
+	o = o.withDefaults()
+	if err := o.Validate(); err != nil {
+		return nil, &errs.Error{Code: errs.InvalidArgument, Op: "open store", Err: err}
+	}
+	s := &Store{
+		log:      o.Logger,
+		provider: names.Local,
+		disk:     disk{sync: (*os.File).Sync, syncDir: syncDir},
+		buckets:  map[string]*bucket{},
+	}
+	s.buffers.New = func() any { return new([bufferSize]byte) }
+	s.hashers.New = func() any { return xxh3.New() }
+	defer func() {
+		if err != nil {
+			for _, m := range s.mounts {
+				m.close()
+			}
+			err = fail("open store", "", "", err)
+		}
+	}()
+	if err := sameFolder(o.Dirs); err != nil {
+		return nil, err
+	}
+	for _, d := range o.Dirs {
+		m, err := openMountpath(d)
+		if err != nil {
+			return nil, err
+		}
+		s.mounts = append(s.mounts, m)
+	}
+	if err := s.checkIdentities(); err != nil {
+		return nil, err
+	}
+	if err := s.load(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// sameFolder refuses overlaps that only show once symbolic links and bind mounts
+// are followed. It runs before the locks, which would call the second one busy.
+func sameFolder(dirs []string) error {
+	real := make([]string, len(dirs))
+	stat := make([]os.FileInfo, len(dirs))
+	var faults []error
+	for i, d := range dirs {
+		abs, err := filepath.Abs(d)
+		if err != nil {
+			return err
+		}
+		// A folder that doesn't exist yet can't be another one, and where it would
+		// lie shows in its nearest parent.
+		real[i] = resolve(abs)
+		if stat[i], err = os.Stat(abs); err != nil {
+			continue
+		}
+		for j := range i {
+			if stat[j] != nil && os.SameFile(stat[i], stat[j]) && real[i] != real[j] {
+				faults = append(faults, errors.New(d+" and "+dirs[j]+" are one folder"))
+			}
+		}
+	}
+	if faults = append(faults, overlaps(real)...); len(faults) > 0 {
+		return &errs.Error{Code: errs.InvalidArgument, Err: errors.Join(faults...)}
+	}
+	return nil
+}
+
+// resolve follows the symbolic links of the part of path that exists.
+func resolve(path string) string {
+	if r, err := filepath.EvalSymlinks(path); err == nil {
+		return r
+	}
+	if parent := filepath.Dir(path); parent != path {
+		return filepath.Join(resolve(parent), filepath.Base(path))
+	}
+	return path
+}
+
+// checkIdentities refuses a copy of a mountpath beside the original.
+func (s *Store) checkIdentities() error {
+	seen := map[string]string{}
+	for _, m := range s.mounts {
+		if other, ok := seen[m.id]; ok {
+			return errs.New(errs.InvalidArgument, "", "folders "+other+" and "+m.dir+" have the same identity: one is a copy of the other")
+		}
+		seen[m.id] = m.dir
+	}
+	return nil
+}
+
+// load finishes what a crash interrupted and finds the buckets. A bucket is there
+// when any mountpath has it; the others get it too.
+func (s *Store) load() error {
+	found := map[string]bool{}
+	gone := map[string]bool{}
+	for _, m := range s.mounts {
+		entries, err := os.ReadDir(filepath.Join(m.dir, trashDir))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		for _, e := range entries {
+			if b, ok := strings.CutPrefix(e.Name(), tombstone); ok && names.CheckBucket(b) == nil {
+				gone[b] = true
+			}
+		}
+		entries, err = os.ReadDir(filepath.Join(m.dir, "@"+s.provider))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		for _, e := range entries {
+			if e.IsDir() && names.CheckBucket(e.Name()) == nil {
+				found[e.Name()] = true
+			}
+		}
+	}
+	for name := range gone {
+		if _, err := s.newBucket(name).moveToTrash(); err != nil {
+			return err
+		}
+		delete(found, name)
+	}
+	for _, m := range s.mounts {
+		if err := m.removeTrash(); err != nil {
+			return err
+		}
+	}
+	for name := range found {
+		b := s.newBucket(name)
+		if err := b.create(); err != nil {
+			return err
+		}
+		if err := b.clean(); err != nil {
+			return err
+		}
+		s.buckets[name] = b
+	}
+	return nil
+}
+
+// Close waits for the calls under way and gives the folders back. Open objects stay
+// readable.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	was := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if was {
+		return nil
+	}
+	s.calls.Wait()
+	var all []error
+	for _, m := range s.mounts {
+		all = append(all, m.close())
+	}
+	return fail("close store", "", "", errors.Join(all...))
+}
+
+// enter begins a call, which must end with s.calls.Done.
+func (s *Store) enter() error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.closed {
+		return errs.New(errs.Unavailable, "", "the store is closed")
+	}
+	s.calls.Add(1)
+	return nil
+}
+
+// begin is enter for a call on a bucket and, unless object is nil, an object of it.
+func (s *Store) begin(name string, object *string) (*bucket, error) {
+	if err := names.CheckBucket(name); err != nil {
+		return nil, err
+	}
+	if object != nil && (*object == "" || len(*object) > names.MaxObject) {
+		return nil, names.CheckObject(*object)
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.closed {
+		return nil, errs.New(errs.Unavailable, "", "the store is closed")
+	}
+	b, ok := s.buckets[name]
+	if !ok {
+		return nil, errs.New(errs.BucketNotFound, "", "")
+	}
+	s.calls.Add(1)
+	return b, nil
+}
+
+// stripe gives the lock of an object's commits.
+func (s *Store) stripe(bucket, name string) *stripe {
+	return &s.stripes[xxh3.HashString(bucket+"/"+name)%stripes]
+}
+
+// Usage gives the space of every mountpath.
+func (s *Store) Usage() ([]Usage, error) {
+	const op = "usage"
+	if err := s.enter(); err != nil {
+		return nil, fail(op, "", "", err)
+	}
+	defer s.calls.Done()
+	var all []Usage
+	for _, m := range s.mounts {
+		free, total, err := m.space()
+		if err != nil {
+			return nil, fail(op, "", "", err)
+		}
+		all = append(all, Usage{Dir: m.dir, Free: free, Total: total})
+	}
+	return all, nil
+}
+
+// fail names what an error happened to; it leaves the code as it is.
+func fail(op, bucket, object string, err error) error {
+	if err == nil {
+		return nil
+	}
+	out := &errs.Error{Code: errs.CodeOf(err), Op: op, Bucket: bucket, Object: object, Err: err}
+	if e, ok := err.(*errs.Error); ok && e.Op == "" {
+		out.Msg, out.Err = e.Msg, e.Err
+	}
+	return out
+}
+
+// diskFault is fail for the store's own files: a missing one there isn't a missing
+// object but a folder that was taken away.
+func diskFault(err error) error {
+	if errs.IsCode(err, errs.NotFound) || errs.IsCode(err, errs.AlreadyExists) || errs.IsCode(err, errs.IsDirectory) {
+		return &errs.Error{Code: errs.Internal, Msg: "the folder was changed from outside", Err: err}
+	}
+	return err
+}

@@ -1,0 +1,118 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/zeebo/xxh3"
+	"golang.org/x/sys/unix"
+
+	"sheaf/internal/errs"
+)
+
+// reserveFrom is the size in bytes from which a Put of known size asks the disk for
+// the space beforehand, so that it fails before it has read gigabytes.
+const reserveFrom = 1 << 20
+
+// work is a work file: an object, or an index, on its way to its name. Whoever makes it
+// calls discard, which does nothing to a file that was renamed.
+type work struct {
+	s    *Store
+	f    *os.File
+	path string // "" once the file has its name
+	attr attr
+}
+
+func (s *Store) newWork(br *branch) (*work, error) {
+	path := br.content(contentWork) + "/w" + strconv.FormatUint(s.workID.Add(1), 36)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return nil, diskFault(err)
+	}
+	return &work{s: s, f: f, path: path}, nil
+}
+
+// fill streams r into the file and sets size and checksum. A size of -1 is unknown.
+func (w *work) fill(ctx context.Context, r io.Reader, size int64) error {
+	if size >= reserveFrom {
+		err := unix.Fallocate(int(w.f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, size)
+		if errs.CodeOf(err) == errs.NoSpace || errs.CodeOf(err) == errs.TooLarge {
+			return fmt.Errorf("reserve %d bytes: %w", size, err)
+		}
+	}
+	buf := w.s.buffers.Get().(*[bufferSize]byte)
+	defer w.s.buffers.Put(buf)
+	hash := w.s.hashers.Get().(*xxh3.Hasher)
+	defer w.s.hashers.Put(hash)
+	hash.Reset()
+	for end := false; !end; {
+		n, err := w.gather(ctx, r, buf[:])
+		if end = err == io.EOF; err != nil && !end {
+			return err
+		}
+		w.attr.size += int64(n)
+		if size >= 0 && w.attr.size > size {
+			return errs.New(errs.InvalidArgument, "", fmt.Sprintf("more bytes came than the %d announced", size))
+		}
+		hash.Write(buf[:n])
+		if _, err := w.f.Write(buf[:n]); err != nil {
+			return diskFault(err)
+		}
+	}
+	if size >= 0 && w.attr.size < size {
+		return errs.New(errs.InvalidArgument, "", fmt.Sprintf("%d bytes came of the %d announced", w.attr.size, size))
+	}
+	w.attr.checksum = hash.Sum64()
+	return nil
+}
+
+// gather reads until buf is full, so that a reader that gives little at a time doesn't
+// make many small writes. The error of ctx is what counts when both have one: a caller
+// that gives up also breaks its reader.
+func (w *work) gather(ctx context.Context, r io.Reader, buf []byte) (n int, err error) {
+	for idle := 0; n < len(buf) && err == nil; {
+		if err := ctx.Err(); err != nil {
+			return n, err
+		}
+		var m int
+		m, err = r.Read(buf[n:])
+		n += m
+		if idle++; m > 0 {
+			idle = 0
+		}
+		if idle == 100 && err == nil {
+			err = io.ErrNoProgress
+		}
+	}
+	if err != nil && err != io.EOF {
+		if e := ctx.Err(); e != nil {
+			err = e
+		}
+	}
+	return n, err
+}
+
+// seal writes the attribute and makes file and attribute durable. It may be called
+// again for another version or place, but not after it failed.
+func (w *work) seal(version uint64, name string) error {
+	w.attr.version, w.attr.mtime, w.attr.name = version, time.Now().UnixNano(), name
+	if err := unix.Fsetxattr(int(w.f.Fd()), attrKey, w.attr.encode(), 0); err != nil {
+		return fmt.Errorf("set attribute of %s: %w", w.path, err)
+	}
+	return w.s.disk.sync(w.f)
+}
+
+// discard removes the file unless it was renamed.
+func (w *work) discard() {
+	w.f.Close()
+	if w.path == "" {
+		return
+	}
+	if err := os.Remove(w.path); err != nil && !os.IsNotExist(err) {
+		w.s.log.Warn("a work file stays until the store is next opened", "file", w.path, "err", err)
+	}
+}
