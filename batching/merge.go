@@ -23,7 +23,6 @@ type sink interface {
 	emit(i uint32, first, last bool, size int64, version uint64, data []byte, sum uint64) error
 	fail(i uint32, err error) error
 	end() error
-	flush() error // nothing more comes for a while
 }
 
 // merge assembles one batch. It is owned by the goroutine that runs it.
@@ -61,10 +60,14 @@ type sender struct {
 
 // run delivers the batch into the sink. Its error aborts the batch.
 func (g *merge) run(ctx context.Context) (err error) {
+	outer := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g.open(ctx)
 	defer func() {
+		if outer.Err() != nil && err != nil {
+			err = g.over(outer)
+		}
 		cancel() // unblocks senders that are still being opened
 		for _, s := range g.senders {
 			<-s.opened
@@ -84,8 +87,8 @@ func (g *merge) run(ctx context.Context) (err error) {
 		return err
 	}
 	for i := range g.req.In {
-		if ctx.Err() != nil {
-			return g.over(ctx)
+		if err := ctx.Err(); err != nil {
+			return err
 		}
 		if err := g.entry(ctx, f, uint32(i)); err != nil {
 			return err
@@ -329,8 +332,10 @@ func (g *merge) next(ctx context.Context, s *sender) (wire.Head, error) {
 	if s.err != nil {
 		return wire.Head{}, g.lose(ctx, s, s.err)
 	}
-	if err := g.await(s, begin); err != nil {
-		return wire.Head{}, g.lose(ctx, s, err)
+	// Setting a deadline takes a lock: renew it when a quarter has passed.
+	if begin.After(s.deadline.Add(-g.timeout * 3 / 4)) {
+		s.deadline = begin.Add(g.timeout)
+		s.call.SetReadDeadline(s.deadline)
 	}
 	h, _, err := s.call.Next()
 	if err == nil {
@@ -340,26 +345,6 @@ func (g *merge) next(ctx context.Context, s *sender) (wire.Head, error) {
 		err = errs.New(errs.Protocol, "receive", "the sender's trailer came too early")
 	}
 	return h, g.lose(ctx, s, err)
-}
-
-// await waits for a sender's next frame, at most the sender timeout. After a lull it
-// lets the sink pass on what it has gathered.
-func (g *merge) await(s *sender, begin time.Time) error {
-	if !s.call.R.Pending() {
-		s.deadline = time.Time{}
-		s.call.SetReadDeadline(begin.Add(lull))
-		if err := s.call.R.Wait(); errors.Is(err, os.ErrDeadlineExceeded) {
-			if err := g.sink.flush(); err != nil {
-				return err
-			}
-		}
-	}
-	// Setting a deadline takes a lock: renew it when a quarter has passed.
-	if begin.After(s.deadline.Add(-g.timeout * 3 / 4)) {
-		s.deadline = begin.Add(g.timeout)
-		s.call.SetReadDeadline(s.deadline)
-	}
-	return nil
 }
 
 // lose marks a sender as gone and gives the error of the entries it owed.

@@ -122,13 +122,16 @@ func (n *Node) assemble(ctx context.Context, c *peer.ServerCall, g *merge) error
 	switch g.req.Format() {
 	case FormatTar:
 		t := newTar(c.W, g.req)
+		defer t.out.stop()
 		g.sink = t
 		if err := g.run(ctx); err != nil {
 			return err
 		}
-		c.End.Bytes, c.End.Sum = t.out.n, t.out.sum.Sum64()
+		c.End.Bytes, c.End.Sum = t.data.n, t.data.sum.Sum64()
 	default:
-		g.sink = newFrames(c.W, n.o.Name)
+		f := newFrames(c.W, n.o.Name)
+		defer f.out.stop()
+		g.sink = f
 		if err := g.run(ctx); err != nil {
 			return err
 		}

@@ -3,16 +3,12 @@ package batching
 import (
 	"context"
 	"io"
-	"time"
 
 	"github.com/zeebo/xxh3"
 
 	"sheaf/internal/errs"
 	"sheaf/peer/wire"
 )
-
-// lull is how long finished entries may wait for more to share a write with.
-const lull = time.Millisecond
 
 // feeder reads entries from a Source and hands them on chunk by chunk: what a sender
 // does for a DT, and a DT for the entries it owns itself.
@@ -38,6 +34,9 @@ func (e *entryError) Error() string { return e.err.Error() }
 func (f *feeder) feed(ctx context.Context, e *Entry, emit chunkFunc) error {
 	p, err := f.src.Open(ctx, e)
 	if err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err() // the batch ends, not the entry alone
+		}
 		return &entryError{err}
 	}
 	defer p.Close()
@@ -110,49 +109,24 @@ func (f *feeder) stat(ctx context.Context, e *Entry) Meta {
 
 // frameSink writes entries as frames: to a client, or from a sender to its DT.
 type frameSink struct {
-	w     *wire.Writer
+	out   *flusher
 	chunk chunkMessage
-	fail  errorMessage
-	flush time.Time // when something was last flushed
-	first bool      // the first entry has gone out
+	fault errorMessage
 }
 
-// emit appends a piece. Small entries gather in one write, but not for longer than
-// a lull, and the first goes at once: somebody waits for it.
+// emit appends a piece.
 func (s *frameSink) emit(i uint32, first, last bool, size int64, version uint64, data []byte, sum uint64) error {
 	s.chunk = chunkMessage{Index: uint64(i), Sum: sum, Last: last}
 	if first {
 		s.chunk.Size, s.chunk.Version = uint64(size), version
 	}
-	if err := s.w.Frame(&s.chunk, data); err != nil {
-		return err
-	}
-	if !last {
-		return nil
-	}
-	return s.settle()
-}
-
-func (s *frameSink) settle() error {
-	if s.w.Buffered() == 0 {
-		s.first = true
-		return nil
-	}
-	if s.first && time.Since(s.flush) < lull {
-		return nil
-	}
-	s.first = true
-	s.flush = time.Now()
-	return s.w.Flush()
+	return s.out.write(last, func(w *wire.Writer) error { return w.Frame(&s.chunk, data) })
 }
 
 func (s *frameSink) error(i uint32, err error, node string) error {
-	s.fail = errorMessage{Index: uint64(i)}
-	s.fail.SetErr(err, node)
-	if err := s.w.Frame(&s.fail, nil); err != nil {
-		return err
-	}
-	return s.settle()
+	s.fault = errorMessage{Index: uint64(i)}
+	s.fault.SetErr(err, node)
+	return s.out.write(true, func(w *wire.Writer) error { return w.Frame(&s.fault, nil) })
 }
 
 // metas writes the metadata of the entries whose indexes are given.
@@ -164,11 +138,11 @@ func (s *frameSink) metas(n int, at func(k int) (uint32, Meta)) error {
 			m.Index = append(m.Index, uint64(i))
 			m.Metas = append(m.Metas, t)
 		}
-		if err := s.w.Frame(&m, nil); err != nil {
+		if err := s.out.write(k == n, func(w *wire.Writer) error { return w.Frame(&m, nil) }); err != nil {
 			return err
 		}
 	}
-	return s.w.Flush()
+	return nil
 }
 
 // sendShare answers a TSend: this node's share of a batch, in ascending order. An
@@ -176,7 +150,8 @@ func (s *frameSink) metas(n int, at func(k int) (uint32, Meta)) error {
 // request says of errors: that is the DT's to decide.
 func sendShare(ctx context.Context, src Source, node string, share []Entry, index []uint32, meta bool, w *wire.Writer, m *metrics) error {
 	f := newFeeder(src)
-	s := &frameSink{w: w}
+	s := &frameSink{out: newFlusher(w, nil)}
+	defer s.out.stop()
 	if meta {
 		metas := make([]Meta, len(share))
 		for k := range share {

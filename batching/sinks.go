@@ -17,7 +17,7 @@ type toFrames struct {
 }
 
 func newFrames(w *wire.Writer, node string) *toFrames {
-	return &toFrames{frameSink: frameSink{w: w}, node: node}
+	return &toFrames{frameSink: frameSink{out: newFlusher(w, nil)}, node: node}
 }
 
 func (s *toFrames) begin(metas []Meta) error {
@@ -28,94 +28,98 @@ func (s *toFrames) begin(metas []Meta) error {
 }
 
 func (s *toFrames) fail(i uint32, err error) error { return s.error(i, err, s.node) }
-func (s *toFrames) end() error                     { return nil } // the trailer is written by the call
-func (s *toFrames) flush() error                   { return s.w.Flush() }
+
+// end writes nothing: the call itself writes the trailer.
+func (s *toFrames) end() error { s.out.stop(); return nil }
 
 // toTar is the sink of a TAR stream, carried in Data frames.
 type toTar struct {
 	in   []Entry
 	onob bool
-	out  *dataWriter
+	out  *flusher
+	data dataWriter
 	open bool // an entry was begun and not ended
 }
 
 func newTar(w *wire.Writer, req *Request) *toTar {
-	return &toTar{in: req.In, onob: req.Onob, out: &dataWriter{w: w}}
+	s := &toTar{in: req.In, onob: req.Onob, data: dataWriter{w: w}}
+	s.out = newFlusher(w, s.data.frame)
+	return s
 }
 
 func (s *toTar) begin([]Meta) error { return nil }
 
-func (s *toTar) emit(i uint32, first, last bool, size int64, _ uint64, data []byte, _ uint64) error {
-	if first {
-		h, err := TarHeader(ArchiveName(&s.in[i], s.onob, false), size)
-		if err != nil {
-			return err
+// add appends pieces of the archive.
+func (s *toTar) add(ready bool, pieces ...[]byte) error {
+	return s.out.write(ready, func(*wire.Writer) error {
+		for _, p := range pieces {
+			if err := s.data.add(p); err != nil {
+				return err
+			}
 		}
-		if _, err := s.out.Write(h); err != nil {
+		return nil
+	})
+}
+
+func (s *toTar) emit(i uint32, first, last bool, size int64, _ uint64, data []byte, _ uint64) error {
+	var header, padding []byte
+	if first {
+		var err error
+		if header, err = TarHeader(ArchiveName(&s.in[i], s.onob, false), size); err != nil {
 			return err
 		}
 	}
-	if _, err := s.out.Write(data); err != nil {
-		return err
+	if last {
+		padding = zeros[:TarPadding(size)]
 	}
 	s.open = !last
-	if !last {
-		return nil
-	}
-	if _, err := s.out.Write(zeros[:TarPadding(size)]); err != nil {
-		return err
-	}
-	return s.out.settle()
+	return s.add(last, header, data, padding)
 }
 
 func (s *toTar) fail(i uint32, err error) error {
 	if s.open {
 		return err // its header is out with the size: no placeholder can take its place
 	}
-	h, terr := TarHeader(ArchiveName(&s.in[i], s.onob, true), 0)
-	if terr != nil {
-		return terr
+	header, err := TarHeader(ArchiveName(&s.in[i], s.onob, true), 0)
+	if err != nil {
+		return err
 	}
-	_, werr := s.out.Write(h)
-	return werr
+	return s.add(true, header)
 }
 
 func (s *toTar) end() error {
-	if _, err := s.out.Write(zeros[:]); err != nil {
+	if err := s.add(false, zeros[:]); err != nil {
 		return err
 	}
-	return s.out.Flush()
+	s.out.stop()
+	return s.data.frame()
 }
-
-func (s *toTar) flush() error { return s.out.Flush() }
 
 // dataWriter makes Data frames of a byte stream and sums it for the trailer.
 type dataWriter struct {
-	w    *wire.Writer
-	buf  []byte
-	sum  xxh3.Hasher
-	n    uint64
-	once bool
+	w   *wire.Writer
+	buf []byte
+	sum xxh3.Hasher
+	n   uint64
 }
 
-// Write implements io.Writer.
-func (d *dataWriter) Write(p []byte) (int, error) {
-	total := len(p)
+func (d *dataWriter) add(p []byte) error {
 	_, _ = d.sum.Write(p)
-	d.n += uint64(total)
+	d.n += uint64(len(p))
 	for len(p) > 0 {
 		k := min(len(p), wire.ChunkSize-len(d.buf))
 		d.buf = append(d.buf, p[:k]...)
 		p = p[k:]
 		if len(d.buf) == wire.ChunkSize {
 			if err := d.frame(); err != nil {
-				return 0, err
+				return err
 			}
 		}
 	}
-	return total, nil
+	return nil
 }
 
+// frame writes what has been gathered as one frame.
 func (d *dataWriter) frame() error {
 	if len(d.buf) == 0 {
 		return nil
@@ -123,23 +127,6 @@ func (d *dataWriter) frame() error {
 	err := d.w.Frame(&peer.Data{}, d.buf)
 	d.buf = d.buf[:0]
 	return err
-}
-
-// settle sends the first entry at once; later ones fill a chunk.
-func (d *dataWriter) settle() error {
-	if d.once {
-		return nil
-	}
-	d.once = true
-	return d.Flush()
-}
-
-// Flush sends what is there.
-func (d *dataWriter) Flush() error {
-	if err := d.frame(); err != nil {
-		return err
-	}
-	return d.w.Flush()
 }
 
 // WriteTar writes the items that next gives, up to io.EOF, as a TAR stream: the same

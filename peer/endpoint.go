@@ -84,6 +84,9 @@ type Endpoint struct {
 	draining bool          // guarded by mu: new calls are refused
 	active   int           // guarded by mu: calls being answered
 	drained  chan struct{} // guarded by mu: closed when draining and active is 0
+
+	closing  sync.Once
+	closeErr error
 }
 
 // NewEndpoint binds the socket. Register handlers, then call Serve.
@@ -358,16 +361,19 @@ func (e *Endpoint) Drain(ctx context.Context) error {
 	}
 }
 
-// Close ends every connection and waits for all handlers.
+// Close ends every connection and waits for all handlers. It may be called again.
 func (e *Endpoint) Close() error {
-	e.cancel()
-	if e.ln != nil {
-		_ = e.ln.Close()
-	}
-	e.pool.close()
-	err := e.tr.Close()
-	e.wg.Wait()
-	return errors.Join(err, e.udp.Close())
+	e.closing.Do(func() {
+		e.cancel()
+		if e.ln != nil {
+			_ = e.ln.Close()
+		}
+		e.pool.close()
+		err := e.tr.Close()
+		e.wg.Wait()
+		e.closeErr = errors.Join(err, e.udp.Close())
+	})
+	return e.closeErr
 }
 
 // tlsDial is the client side's TLS.

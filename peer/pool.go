@@ -19,11 +19,13 @@ import (
 type pool struct {
 	e *Endpoint
 
+	ctx    context.Context // ends with close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // the reaper and dials
+
 	mu     sync.Mutex
 	peers  map[string]*peerConns // by address
 	closed bool
-	stop   chan struct{}
-	done   chan struct{}
 }
 
 type peerConns struct {
@@ -45,19 +47,19 @@ type conn struct {
 }
 
 func newPool(e *Endpoint) *pool {
-	p := &pool{e: e, peers: map[string]*peerConns{}, stop: make(chan struct{}), done: make(chan struct{})}
-	go p.reap() // ends with close
+	p := &pool{e: e, peers: map[string]*peerConns{}}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.wg.Go(p.reap) // ends with close
 	return p
 }
 
 // reap closes connections that have been idle.
 func (p *pool) reap() {
-	defer close(p.done)
 	t := time.NewTicker(idleClose / 4)
 	defer t.Stop()
 	for {
 		select {
-		case <-p.stop:
+		case <-p.ctx.Done():
 			return
 		case <-t.C:
 			p.sweep(time.Now().Add(-idleClose))
@@ -118,36 +120,37 @@ func (p *pool) get(ctx context.Context, addr string) (*conn, error) {
 		if d == nil {
 			d = &dial{done: make(chan struct{})}
 			pc.dialing = d
-			p.mu.Unlock()
-			qc, err := p.dial(ctx, addr)
-			p.mu.Lock()
-			pc.dialing = nil
-			if err == nil && p.closed {
-				_ = qc.CloseWithError(codeClosing, "closed")
-				err = errs.New(errs.Canceled, "call "+addr, "the endpoint is closed")
-			}
-			if err == nil {
-				pc.conns = append(pc.conns, &conn{qc: qc, used: time.Now(), fresh: true})
-			}
-			d.err = err
-			p.mu.Unlock()
-			close(d.done)
-			if err != nil {
-				return nil, err
-			}
-			continue
+			// Under the pool's context: several may wait for it, and the first of them may leave.
+			p.wg.Go(func() { p.connect(pc, addr, d) }) // ends within the dial's timeout
 		}
 		p.mu.Unlock()
 		select {
 		case <-d.done:
-			// A dial given up by its own caller's context says nothing about the peer: try again.
-			if d.err != nil && errs.CodeOf(d.err) != errs.Canceled {
+			if d.err != nil {
 				return nil, d.err
 			}
 		case <-ctx.Done():
 			return nil, dialErr("dial", addr, ctx.Err())
 		}
 	}
+}
+
+// connect makes a further connection to addr and tells those who wait for d.
+func (p *pool) connect(pc *peerConns, addr string, d *dial) {
+	qc, err := p.dial(p.ctx, addr)
+	p.mu.Lock()
+	pc.dialing = nil
+	switch {
+	case err != nil:
+		d.err = err
+	case p.closed:
+		d.err = errs.New(errs.Canceled, "call "+addr, "the endpoint is closed")
+		_ = qc.CloseWithError(codeClosing, "closed")
+	default:
+		pc.conns = append(pc.conns, &conn{qc: qc, used: time.Now(), fresh: true})
+	}
+	p.mu.Unlock()
+	close(d.done)
 }
 
 // pick gives the live connection with the fewest calls that has room; nil for none.
@@ -237,8 +240,8 @@ func (p *pool) close() {
 	}
 	clear(p.peers)
 	p.mu.Unlock()
-	close(p.stop)
-	<-p.done
+	p.cancel()
+	p.wg.Wait()
 	for _, c := range all {
 		_ = c.qc.CloseWithError(codeClosing, "closing")
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"sheaf/internal/errs"
 )
@@ -24,6 +25,7 @@ const readBuffer = MaxPayload + 4096
 // following Next. It is not safe for concurrent use.
 type Reader struct {
 	br   *bufio.Reader
+	src  source
 	hdr  []byte
 	dec  *Decoder
 	head Head
@@ -33,36 +35,31 @@ type Reader struct {
 }
 
 // NewReader makes a Reader that reads from r through a buffer of its own.
-func NewReader(r io.Reader) *Reader {
-	return &Reader{br: bufio.NewReaderSize(r, readBuffer), dec: newDecoder()}
-}
+func NewReader(r io.Reader) *Reader { return NewReaderSize(r, readBuffer) }
 
 // NewReaderSize is NewReader with a smaller buffer; Payload then can't view a
 // payload larger than it. For streams of short messages.
-func NewReaderSize(r io.Reader, size int) *Reader {
-	return &Reader{br: bufio.NewReaderSize(r, size), dec: newDecoder()}
+func NewReaderSize(s io.Reader, size int) *Reader {
+	r := &Reader{dec: newDecoder(), src: source{s}}
+	r.br = bufio.NewReaderSize(&r.src, size)
+	return r
+}
+
+// source is the stream below the buffer. A stream may return bytes together with a
+// passed deadline; the buffer would keep that error and report it when the deadline has
+// long been renewed. Errors that don't pass come again by themselves.
+type source struct{ r io.Reader }
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	if n > 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+		err = nil
+	}
+	return n, err
 }
 
 // Reset makes the Reader read from another stream, keeping its memory.
-func (r *Reader) Reset(s io.Reader) { r.br.Reset(s); r.left, r.rest, r.n = 0, 0, 0 }
-
-// Pending tells whether the next frame's beginning is in the buffer already, so that
-// Next won't wait for it.
-func (r *Reader) Pending() bool { return r.br.Buffered() >= r.left+4 }
-
-// Wait blocks until something of the next frame is there. Unlike the other methods it
-// can be called again after an error that passes, such as a deadline.
-func (r *Reader) Wait() error {
-	if r.left > 0 {
-		n, err := r.br.Discard(r.left)
-		r.left -= n
-		if err != nil {
-			return cut(err)
-		}
-	}
-	_, err := r.br.Peek(1)
-	return err
-}
+func (r *Reader) Reset(s io.Reader) { r.src.r = s; r.br.Reset(&r.src); r.left, r.rest, r.n = 0, 0, 0 }
 
 // BytesRead counts the bytes of the frames read so far.
 func (r *Reader) BytesRead() int64 { return r.n }
