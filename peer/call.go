@@ -8,7 +8,6 @@ import (
 
 	"github.com/quic-go/quic-go"
 
-	"sheaf/internal/errs"
 	"sheaf/peer/wire"
 )
 
@@ -59,12 +58,19 @@ func newCall(ctx context.Context, addr string, s *quic.Stream, release func(bool
 	return c
 }
 
-// CloseSend tells the other side that the request is whole, flushing it.
+// CloseSend tells the other side that the request is whole, flushing it. A callee that
+// takes no more of it, perhaps because it has answered already, isn't an error: its
+// answer says what is the matter.
 func (c *Call) CloseSend() error {
 	if err := c.W.Flush(); err != nil {
+		var se *quic.StreamError
+		if errors.As(err, &se) && se.Remote && se.ErrorCode == codeRefused {
+			return nil
+		}
 		return c.err("send", err)
 	}
-	return c.err("send", c.stream.Close())
+	_ = c.stream.Close() // fails only on a stream that was reset, which reading tells better
+	return nil
 }
 
 // Next reads the next frame's header. At the End it returns io.EOF with the trailer
@@ -160,10 +166,6 @@ func (c *Call) err(op string, err error) error {
 	}
 	if ce := c.ctx.Err(); ce != nil {
 		err = ce
-	}
-	var se *quic.StreamError
-	if errors.As(err, &se) && se.Remote && se.ErrorCode == codeRefused {
-		return &errs.Error{Code: errs.Unavailable, Op: op, Node: c.addr, Msg: "the peer takes no more of this call"}
 	}
 	return dialErr(op, c.addr, err)
 }
