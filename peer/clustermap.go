@@ -78,7 +78,7 @@ func mix(x uint64) uint64 {
 // proportional to the weights (Schindelhauer and Schomaker, "Weighted distributed
 // hash tables", 2005).
 func (m *Map) score(i int, h uint64) float64 {
-	u := (float64(mix(h^m.seeds[i])>>11) + 0.5) / (1 << 53)
+	u := (float64(mix(h^m.seeds[i])>>12) + 0.5) / (1 << 52) // exact, and never 0 or 1
 	return float64(max(m.Nodes[i].Weight, 1)) / -math.Log(u)
 }
 

@@ -32,9 +32,15 @@ func TestPlacementVectors(t *testing.T) {
 	}
 	const path = "testdata/placement.json"
 	var want []placed
-	for k, weights := range [][]uint64{{0, 0, 0}, {1, 1, 1, 1, 1}, {0}, {1, 2, 4}, {10, 1}} {
+	for k, weights := range [][]uint64{{0, 0, 0}, {1, 1, 1, 1, 1}, {0}, {1, 2, 4}, {10, 1}, {0, 3, 1}} {
 		for i := range 12 {
 			p := placed{Key: fmt.Sprintf("bucket-%d/dir/objekt-ö-%d", k, i)}
+			if i%6 == 5 {
+				p.Key = fmt.Sprintf("request-%d.%d", k, i)
+			}
+			if i%6 == 5 {
+				p.Key = fmt.Sprintf("request-%d.%d", k, i)
+			}
 			var nodes []Node
 			for j, w := range weights {
 				name := fmt.Sprintf("node%d-%d", k, j)
