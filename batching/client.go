@@ -359,7 +359,7 @@ func (b *itemBody) WriteTo(w io.Writer) (int64, error) {
 	if b.it.sum != b.chunk.Sum {
 		e := b.it.Entry
 		err := &errs.Error{Code: errs.ChecksumMismatch, Op: fmt.Sprintf("entry %d", b.it.Index), Bucket: e.Bucket, Object: e.ObjName, Member: e.ArchPath,
-			Msg: "the bytes that arrived aren't those that were sent"}
+			Entry: b.it.Index + 1, Msg: "the bytes that arrived aren't those that were sent"}
 		if b.s.req.Coer {
 			return total, b.fails(err)
 		}

@@ -250,7 +250,7 @@ func (g *merge) failEntry(i uint32, cause error) error {
 // abort names the entry in the error that ends a batch.
 func abort(i uint32, e *errs.Error) error {
 	out := *e
-	out.Op = fmt.Sprintf("entry %d", i)
+	out.Op, out.Entry = fmt.Sprintf("entry %d", i), int(i)+1
 	return &out
 }
 

@@ -51,6 +51,7 @@ type batch struct {
 	err      int   //
 	bytes    int64 // of payload published
 	code     errs.Code
+	culprit  *int // the entry that ended it, when one did
 	msg      string
 	ended    time.Time
 	used     time.Time // last opened or closed
@@ -74,7 +75,9 @@ type batchStatus struct {
 	Err     int    `json:"err"`
 	Bytes   int64  `json:"bytes"`
 	MS      int64  `json:"ms"`
+	I       *int   `json:"i,omitempty"` // the entry that ended it
 	Errno   string `json:"errno,omitempty"`
+	Code    int    `json:"code,omitempty"`
 	Msg     string `json:"msg,omitempty"`
 }
 
@@ -169,7 +172,7 @@ func (b *batch) publish(i int, r row, msg string) {
 	b.mu.Unlock()
 	for _, s := range subs {
 		if r.code != errs.OK {
-			s.pushEntryError(b.id, i, r.errno, msg)
+			s.pushEntryError(b.id, i, r, msg)
 		}
 		s.pushReady(b.id, i)
 	}
@@ -204,6 +207,10 @@ func (b *batch) end(err error) {
 	if err != nil {
 		b.state, b.code, b.msg = failed, code, err.Error()
 		b.err = b.n() - b.ok
+		if e := errs.Flatten(err).Entry; e > 0 {
+			e--
+			b.culprit = &e
+		}
 		if code == errs.Canceled {
 			b.state = canceled
 		}
@@ -235,7 +242,7 @@ func (b *batch) statusLocked() batchStatus {
 		Bytes: b.bytes, MS: until.Sub(b.created).Milliseconds(), Msg: b.msg,
 	}
 	if b.code != errs.OK {
-		st.Errno = errnoName(batchErrno(b.code))
+		st.Errno, st.Code, st.I = errnoName(batchErrno(b.code)), int(b.code), b.culprit
 	}
 	return st
 }

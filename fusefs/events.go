@@ -3,6 +3,8 @@ package fusefs
 import (
 	"encoding/json"
 	"syscall"
+
+	"sheaf/internal/errs"
 )
 
 // maxEvents bounds what a session that doesn't read keeps. Beyond it the errors of
@@ -23,6 +25,7 @@ type event struct {
 	Bytes *int64 `json:"bytes,omitempty"`
 	MS    *int64 `json:"ms,omitempty"`
 	Errno string `json:"errno,omitempty"`
+	Code  int    `json:"code,omitempty"` // errs.Code: finer than the errno
 	Msg   string `json:"msg,omitempty"`
 }
 
@@ -125,24 +128,24 @@ func (s *session) pushReady(id string, i int) {
 	s.wakeLocked()
 }
 
-func (s *session) pushEntryError(id string, i int, no syscall.Errno, msg string) {
+func (s *session) pushEntryError(id string, i int, r row, msg string) {
 	s.mu.Lock()
 	full := s.events.full()
 	s.mu.Unlock()
 	if !full {
-		s.push(id, line(event{Event: "error", ID: id, I: &i, Errno: errnoName(no), Msg: msg}))
+		s.push(id, line(event{Event: "error", ID: id, I: &i, Errno: errnoName(r.errno), Code: int(r.code), Msg: msg}))
 	}
 }
 
 func (s *session) pushDone(b *batch, st batchStatus) {
 	s.push(b.id, line(event{
 		Event: "done", ID: b.id, N: &st.N, OK: &st.OK, Err: &st.Err, Bytes: &st.Bytes, MS: &st.MS,
-		Errno: st.Errno, Msg: st.Msg,
+		I: st.I, Errno: st.Errno, Code: st.Code, Msg: st.Msg,
 	}))
 }
 
 func (s *session) pushRefused(id string, no syscall.Errno, err error) {
-	s.push("", line(event{Event: "error", ID: id, Errno: errnoName(no), Msg: err.Error()}))
+	s.push("", line(event{Event: "error", ID: id, Errno: errnoName(no), Code: int(errs.CodeOf(err)), Msg: err.Error()}))
 }
 
 func (s *session) pushStatus(st batchStatus) {

@@ -20,6 +20,8 @@ func TestVectors(t *testing.T) {
 	check("end_counts", &wire.End{Entries: 128, Failed: 2, Bytes: 1 << 33, Sum: 0xdeadbeefcafef00d}, nil, func() wire.Message { return new(wire.End) })
 	check("end_error", &wire.End{Code: 1, Op: "get", Bucket: "b", Object: "dir/ö", Member: "m", Node: "n2", Msg: "gone", Retry: 250}, nil, func() wire.Message { return new(wire.End) })
 
+	check("end_entry", &wire.End{Code: 8, Op: "entry 6", Bucket: "b", Object: "o", Entry: 7}, nil, func() wire.Message { return new(wire.End) })
+
 	m := NewMap("00ff", 7, []Node{{Name: "n2", Addr: "127.0.0.1:7071", Epoch: 9}, {Name: "n1", Addr: "host:7070", Admin: "127.0.0.1:80", Weight: 2, Epoch: 1 << 60}})
 	for name, kind := range map[string]wire.Type{"map": wire.TMap, "map_push": wire.TMapPush, "join": wire.TJoin} {
 		check(name, &MapMessage{Kind: kind, Map: m}, nil, func() wire.Message { return &MapMessage{Kind: kind} })

@@ -28,6 +28,7 @@ type Error struct {
 	Object string
 	Member string // archpath inside a shard
 	Node   string // the node that failed, when it isn't this one
+	Entry  int    // 1 + index of the batch entry that failed; 0 for none
 	Msg    string // anything a reader needs beyond the code
 	Err    error  // cause; not sent on the wire except as text
 }

@@ -56,6 +56,7 @@ type End struct {
 	Bytes   uint64 // bytes of payload
 	Sum     uint64 // xxh3-64 of all payload, for calls that deliver one byte stream
 	Retry   uint64 // milliseconds after which to try again, with TooManyRequests
+	Entry   uint64 // 1 + index of the entry that ended a batch; 0 for none
 }
 
 func (*End) Type() Type { return TEnd }
@@ -74,6 +75,7 @@ func (m *End) Encode(e *Encoder) {
 	e.Uint("bytes", m.Bytes)
 	e.Uint("sum", m.Sum)
 	e.Uint("retry_ms", m.Retry)
+	e.Uint("entry", m.Entry)
 }
 
 // Field reads one field.
@@ -103,6 +105,8 @@ func (m *End) Field(key string, d *Decoder) {
 		m.Sum = d.Uint()
 	case "retry_ms":
 		m.Retry = d.Uint()
+	case "entry":
+		m.Entry = d.Max(1 << 31)
 	default:
 		d.Skip()
 	}
@@ -113,7 +117,7 @@ func (m *End) Err() error {
 	if m.Code == 0 {
 		return nil
 	}
-	return &errs.Error{Code: errs.Code(m.Code), Op: m.Op, Bucket: m.Bucket, Object: m.Object, Member: m.Member, Node: m.Node, Msg: m.Msg}
+	return &errs.Error{Code: errs.Code(m.Code), Op: m.Op, Bucket: m.Bucket, Object: m.Object, Member: m.Member, Node: m.Node, Msg: m.Msg, Entry: int(m.Entry)}
 }
 
 // SetErr fills in the trailer from err; the chain of causes becomes text. node
@@ -126,6 +130,7 @@ func (m *End) SetErr(err error, node string) {
 	m.Code = uint64(e.Code)
 	m.Op, m.Bucket, m.Object, m.Member = Clip(e.Op, MaxText), Clip(e.Bucket, MaxText), Clip(e.Object, MaxText), Clip(e.Member, MaxText)
 	m.Node, m.Msg = Clip(e.Node, MaxText), Clip(e.Msg, MaxText)
+	m.Entry = uint64(e.Entry)
 	if m.Node == "" {
 		m.Node = node
 	}

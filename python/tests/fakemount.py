@@ -119,12 +119,13 @@ class FakeMount:
             whole = self.objects.get(key)
             if whole is None:
                 msg = f"getbatch {key[0]}/{key[1]}: not found"
-                self.send(to, {"event": "error", "id": id_, "i": i, "errno": "ENOENT", "msg": msg})
+                reason = {"i": i, "errno": "ENOENT", "code": int(Code.NOT_FOUND), "msg": msg}
+                self.send(to, {"event": "error", "id": id_, **reason})
                 rows.append((len(data), 0, 0, Code.NOT_FOUND, errno.ENOENT))
                 if not coer:
                     rows += [rows[-1]] * (len(manifest["in"]) - i - 1)
                     self.store(id_, bytes(data), rows)
-                    self.done(id_, to, errno="ENOENT", msg=msg)
+                    self.done(id_, to, **reason)
                     return
                 continue
             start, length = e.get("start", 0), e.get("length", 0)
@@ -139,7 +140,7 @@ class FakeMount:
         """End the batch as a whole."""
         manifest, to = self.running.pop(id_)
         self.store(id_, b"", [(0, 0, 0, code, getattr(errno, name))] * len(manifest["in"]))
-        self.done(id_, to, errno=name, msg=msg)
+        self.done(id_, to, errno=name, code=int(code), msg=msg)
 
     def store(self, id_: str, data: bytes, rows: list[tuple[int, int, int, int, int]]) -> None:
         folder = self.root / ".sheaf" / "batch" / id_

@@ -174,7 +174,7 @@ def test_missing_entry_is_returned(client: FakeClient) -> None:
         assert batch.row(1) == (5, 0)
 
 
-def test_a_failed_batch_has_the_code_of_its_index(client: FakeClient, fake: FakeMount) -> None:
+def test_a_failed_batch_has_its_code(client: FakeClient, fake: FakeMount) -> None:
     fake.hold = True
     for name, code, cls in [
         ("ENOENT", Code.BUCKET_NOT_FOUND, sheaf.BucketNotFoundError),

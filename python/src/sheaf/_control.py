@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from sheaf.errors import CanceledError, MountError, ProtocolError, SheafError, from_errno
+from sheaf.errors import CanceledError, MountError, ProtocolError, SheafError, from_code, from_errno
 
 # The mount can't be polled for events, so a wait with a deadline looks, sleeping from the first to the second
 # of these seconds in between.
@@ -116,22 +116,25 @@ class Session:
                 raise
             except OSError as err:
                 number = err.errno or errno.EIO
-                raise from_errno(number, self._reason(number) if explain else os.strerror(number)) from None
+                code, reason = self._reason(number) if explain else (None, os.strerror(number))
+                raise (from_errno(number, reason) if code is None else from_code(code, reason, errno=number)) from None
 
     def _write(self, fd: int, data: memoryview) -> int:
         return os.write(fd, data)
 
-    def _reason(self, number: int) -> str:
-        """Why the last command was refused, in the mount's words; else the errno in words."""
-        reasons: list[str] = []
+    def _reason(self, number: int) -> tuple[int | None, str]:
+        """Why the last command was refused: the code, and the mount's words; without them the errno in words."""
+        reasons: list[Event] = []
 
         def take(event: Event) -> None:
             if event.get("event") == "error" and "i" not in event:
-                reasons.append(str(event.get("msg", "")))
+                reasons.append(event)
 
         with contextlib.suppress(SheafError):
             self.pump(take, lambda: False, time.monotonic())
-        return reasons[-1] if reasons and reasons[-1] else os.strerror(number)
+        last = reasons[-1] if reasons else {}
+        code = last.get("code")
+        return code if isinstance(code, int) else None, str(last.get("msg") or os.strerror(number))
 
     def pump(self, take: Callable[[Event], None], stop: Callable[[], bool], deadline: float | None) -> bool:
         """Hand events to ``take`` until ``stop`` says so or ``deadline`` (monotonic; None: never) passes.

@@ -135,7 +135,7 @@ class Client:
             manifest["timeout"] = timeout
         lease = Lease(self._send(manifest, timeout), name)
         self._leases[name] = lease
-        return PendingBatch(lease, self.mount, parsed, continues=on_error == "return", in_memory=copy)
+        return PendingBatch(lease, self.mount, parsed, in_memory=copy)
 
     def _send(self, manifest: dict[str, object], timeout: float | None) -> Session:
         """Submit in a session of its own. A manifest that found no room is sent whole again, in a new one."""

@@ -12,11 +12,9 @@ from typing import Any, NoReturn
 
 from sheaf._control import Event, Session, deadline_of
 from sheaf._entry import Entry
-from sheaf._index import Index
 from sheaf.batch import Batch, Lease, Paths
 from sheaf.errors import (
     CanceledError,
-    Code,
     NotFoundError,
     ProtocolError,
     SheafError,
@@ -28,18 +26,6 @@ from sheaf.errors import (
 
 __all__ = ["PendingBatch"]
 
-# Codes that can't be about the batch as a whole: the first row that carries one is the entry that failed.
-_OF_ONE_ENTRY = frozenset(
-    {
-        Code.NOT_FOUND,
-        Code.RANGE_NOT_SATISFIABLE,
-        Code.CHECKSUM_MISMATCH,
-        Code.VERSION_MISMATCH,
-        Code.BAD_SHARD,
-        Code.BUCKET_NOT_FOUND,
-    }
-)
-
 
 class PendingBatch:
     """A batch that was submitted. `Client.submit` makes them.
@@ -48,12 +34,9 @@ class PendingBatch:
     process that submitted it) cancels it and frees what it holds in the mount.
     """
 
-    def __init__(
-        self, lease: Lease, mount: str, entries: tuple[Entry, ...], *, continues: bool, in_memory: bool
-    ) -> None:
+    def __init__(self, lease: Lease, mount: str, entries: tuple[Entry, ...], *, in_memory: bool) -> None:
         self._lease = lease
         self._paths = Paths(mount, lease.id)
-        self._continues = continues
         self._in_memory = in_memory
         self._lock = threading.Lock()
         self._session = lease.session  # after a fork, the child's own
@@ -149,24 +132,14 @@ class PendingBatch:
             return self._batch
 
     def _failure(self, done: Event) -> SheafError:
-        """What the batch failed of. The index knows the code, which is finer than an errno."""
+        """What the batch failed of, and the entry that was the cause when one was."""
         number = errno_of_name(str(done["errno"]))
         message = str(done.get("msg", ""))
-        first: int | None = None
-        failure = from_errno(number, message)
-        with contextlib.suppress(SheafError):
-            rows = list(Index(self._paths.read("index")))
-            first = next((i for i, row in enumerate(rows) if row.status), None)
-            if rows and rows[-1].status and rows[-1].errno == number:
-                failure = from_code(rows[-1].status, message, errno=number)
-        if self._continues:
-            return failure
-        if self._messages:
-            failure.index = min(self._messages)
-        elif failure.code in _OF_ONE_ENTRY:
-            failure.index = first
-        if failure.index is not None and failure.index < len(self.entries):
-            failure.entry = self.entries[failure.index]
+        code = done.get("code")
+        failure = from_code(code, message, errno=number) if isinstance(code, int) else from_errno(number, message)
+        index = done.get("i")
+        if isinstance(index, int) and 0 <= index < len(self.entries):
+            failure.index, failure.entry = index, self.entries[index]
         return failure
 
     def status(self) -> dict[str, Any]:

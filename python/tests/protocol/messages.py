@@ -311,7 +311,11 @@ _ALL = [
             }
         ),
     ),
-    Kind(2, "End", Map({**_ERROR, **{name: Uint() for name in ("entries", "failed", "bytes", "sum", "retry_ms")}})),
+    Kind(
+        2,
+        "End",
+        Map({**_ERROR, **{name: Uint() for name in ("entries", "failed", "bytes", "sum", "retry_ms", "entry")}}),
+    ),
     Kind(10, "MapGet"),
     Kind(11, "Map", _CLUSTER_MAP),
     Kind(12, "MapPush", _CLUSTER_MAP),

@@ -84,7 +84,7 @@ def test_a_node_that_goes_moves_only_its_own() -> None:
 def test_the_ends_of_the_scale() -> None:
     """Neither end of the scale is 0 or infinite."""
     assert score(1, 0) == pytest.approx(1 / (53 * math.log(2)))
-    assert score(1, 2**64 - 1) > score(1, 2**64 - 2**12) > score(1, 2**63) > score(1, 0)
+    assert score(1, 2**64 - 1) > score(1, 2**64 - 2**13) > score(1, 2**63) > score(1, 0)
 
 
 def test_key_is_hashed_as_utf8() -> None:
