@@ -21,8 +21,7 @@ const dotSheaf = ".sheaf"
 type rootNode struct {
 	fs.Inode
 	readOnly
-	f   *FS
-	dot *dotNode
+	f *FS
 
 	mu      sync.Mutex
 	buckets []peer.BucketInfo // sorted by name

@@ -264,6 +264,9 @@ func (s *session) Flush(context.Context) syscall.Errno { return 0 }
 // closed, also by SIGKILL.
 func (s *session) Release(ctx context.Context) syscall.Errno {
 	s.writing <- struct{}{} // no write is in progress any more
+	if s.parser.mode == inJSON {
+		s.f.log.Warn("a session ended within a command", "bytes", len(s.parser.buf))
+	}
 	raw := s.parser.finish()
 	s.mu.Lock()
 	s.deaf, s.events = true, eventQueue{}
