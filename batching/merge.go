@@ -52,6 +52,7 @@ type merge struct {
 // sender is the stream of one node's share.
 type sender struct {
 	name, addr string
+	index      []uint32
 	opened     chan struct{} // closed when call or err is set
 	call       *peer.Call
 	err        error // why nothing more comes from it; set once
@@ -116,7 +117,7 @@ func (g *merge) open(ctx context.Context) {
 		if node == g.self {
 			continue
 		}
-		s := &sender{name: g.cmap.Nodes[node].Name, addr: g.cmap.Nodes[node].Addr, opened: make(chan struct{})}
+		s := &sender{name: g.cmap.Nodes[node].Name, addr: g.cmap.Nodes[node].Addr, index: index, opened: make(chan struct{})}
 		g.senders[node] = s
 		go func() {
 			defer close(s.opened)
@@ -340,6 +341,16 @@ func (g *merge) next(ctx context.Context, s *sender) (wire.Head, error) {
 	h, _, err := s.call.Next()
 	if err == nil {
 		return h, nil
+	}
+	if errs.CodeOf(err) == errs.Unavailable && s.call.Stale() && ctx.Err() == nil {
+		// The node was restarted since its connection was last used: it has seen nothing of
+		// this call, and the next one is made on a new connection.
+		s.call.Close()
+		if s.call, s.err = g.openShare(ctx, s.addr, s.index); s.err != nil {
+			return wire.Head{}, g.lose(ctx, s, s.err)
+		}
+		s.deadline = time.Time{}
+		return g.next(ctx, s)
 	}
 	if err == io.EOF {
 		err = errs.New(errs.Protocol, "receive", "the sender's trailer came too early")

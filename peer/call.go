@@ -33,7 +33,7 @@ func (e *Endpoint) Open(ctx context.Context, addr string) (*Call, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, dialErr("call", addr, err)
 	}
-	c, err := e.pool.get(ctx, addr)
+	c, reused, err := e.pool.get(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (e *Endpoint) Open(ctx context.Context, addr string) (*Call, error) {
 		return nil, dialErr("call", addr, err)
 	}
 	call := newCall(ctx, addr, s, func(answered bool) { e.pool.put(c, answered) })
-	call.reused = !c.fresh
+	call.reused = reused
 	return call, nil
 }
 

@@ -92,13 +92,14 @@ func (p *pool) sweep(t time.Time) {
 	}
 }
 
-// get reserves a place on a connection to addr, dialling one if need be.
-func (p *pool) get(ctx context.Context, addr string) (*conn, error) {
+// get reserves a place on a connection to addr, dialling one if need be. reused tells
+// that calls have been answered on it before.
+func (p *pool) get(ctx context.Context, addr string) (_ *conn, reused bool, err error) {
 	for {
 		p.mu.Lock()
 		if p.closed {
 			p.mu.Unlock()
-			return nil, errs.New(errs.Canceled, "call "+addr, "the endpoint is closed")
+			return nil, false, errs.New(errs.Canceled, "call "+addr, "the endpoint is closed")
 		}
 		pc := p.peers[addr]
 		if pc == nil {
@@ -108,13 +109,14 @@ func (p *pool) get(ctx context.Context, addr string) (*conn, error) {
 		if c := pc.pick(); c != nil {
 			c.calls++
 			c.used = time.Now()
+			reused = !c.fresh
 			p.mu.Unlock()
-			return c, nil
+			return c, reused, nil
 		}
 		if len(pc.conns) >= maxConnsPerKey {
 			p.mu.Unlock()
 			// Waiting here while holding other streams could end in a circle of waiters.
-			return nil, errs.New(errs.TooManyRequests, "call "+addr, fmt.Sprintf("%d calls are under way", maxConnsPerKey*streamsPerConn))
+			return nil, false, errs.New(errs.TooManyRequests, "call "+addr, fmt.Sprintf("%d calls are under way", maxConnsPerKey*streamsPerConn))
 		}
 		d := pc.dialing
 		if d == nil {
@@ -127,10 +129,10 @@ func (p *pool) get(ctx context.Context, addr string) (*conn, error) {
 		select {
 		case <-d.done:
 			if d.err != nil {
-				return nil, d.err
+				return nil, false, d.err
 			}
 		case <-ctx.Done():
-			return nil, dialErr("dial", addr, ctx.Err())
+			return nil, false, dialErr("dial", addr, ctx.Err())
 		}
 	}
 }

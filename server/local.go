@@ -66,6 +66,8 @@ func StartLocal(ctx context.Context, o LocalOptions) (_ *Local, err error) {
 		}
 		l.Nodes = append(l.Nodes, n)
 	}
+	// The last one knows where all are now; after this all do.
+	l.Nodes[len(l.Nodes)-1].push(ctx)
 	return l, nil
 }
 

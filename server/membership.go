@@ -151,8 +151,8 @@ func (n *Node) serveJoin(ctx context.Context, c *peer.ServerCall) error {
 	mine := n.Map()
 	for _, node := range m.Nodes {
 		i := mine.Find(node.Name)
-		if i >= 0 && mine.Nodes[i].Addr == node.Addr {
-			continue
+		if i >= 0 && (mine.Nodes[i].Addr == node.Addr || node.Epoch < mine.Nodes[i].Epoch) {
+			continue // an old record of another, which merging passes over
 		}
 		if i >= 0 {
 			if err := n.gone(ctx, mine.Nodes[i]); err != nil {
@@ -205,7 +205,8 @@ func (n *Node) empty(ctx context.Context) error {
 func (n *Node) join(ctx context.Context, known bool) error {
 	if len(n.o.Join) == 0 {
 		if known {
-			n.push(ctx) // the others may have learned something while this node was away
+			// The others may have learned something meanwhile; they may also not be up yet.
+			n.wg.Go(func() { n.push(n.ctx) }) // ends within push's timeout
 		}
 		return nil
 	}
@@ -225,7 +226,11 @@ func (n *Node) join(ctx context.Context, known bool) error {
 				continue
 			}
 			if err = n.exchange(ctx, addr, wire.TJoin); err == nil {
-				n.push(ctx)
+				if known {
+					n.wg.Go(func() { n.push(n.ctx) }) // ends within push's timeout
+				} else {
+					n.push(ctx) // no node may place objects by a map without this one
+				}
 				return nil
 			}
 			if c := errs.CodeOf(err); c != errs.Unavailable && c != errs.Timeout {

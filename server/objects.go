@@ -19,6 +19,9 @@ func (n *Node) measured(op string, h peer.HandlerFunc) peer.HandlerFunc {
 	return func(ctx context.Context, c *peer.ServerCall) error {
 		start := time.Now()
 		err := h(ctx, c)
+		if err != nil && ctx.Err() != nil {
+			err = errs.Wrap(errs.Canceled, op, err) // the caller went away: whatever failed, that is why
+		}
 		n.metrics.called(op, start, err)
 		if code := errs.CodeOf(err); code == errs.Internal || code == errs.ChecksumMismatch || code == errs.NoSpace {
 			n.log.Error("call failed", "op", op, "from", c.Name, "err", err)

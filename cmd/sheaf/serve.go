@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"sheaf/peer"
+	"sheaf/server"
+)
+
+func (p *program) serveCommand() *cli.Command {
+	return &cli.Command{
+		Name: "serve", Usage: "run one storage node",
+		Description: `Needs a node's certificate (node.crt, node.key, ca.crt) in --certs. Prints
+"ready HOST:PORT" on stdout when it answers; logs to stderr. SIGTERM or SIGINT lets
+the calls under way finish and stops the node.`,
+		Flags: append([]cli.Flag{
+			&cli.StringSliceFlag{Name: "dir", Usage: "keep objects in `DIR`; may be given several times, one for each disk"},
+			&cli.StringFlag{Name: "listen", Usage: "`HOST:PORT` to answer at (UDP)"},
+			&cli.StringFlag{Name: "advertise", Usage: "`HOST:PORT` that others reach this node at, when it isn't --listen"},
+			&cli.StringFlag{Name: "admin", Usage: "`HOST:PORT` of metrics, health and profiles (HTTP, without authentication); \"\" for none", Value: "127.0.0.1:0"},
+			&cli.StringSliceFlag{Name: "join", Usage: "`HOST:PORT` of a node of the cluster; may be given several times"},
+			&cli.StringFlag{Name: "name", Usage: "the node's `NAME` in the cluster; kept in DIR"},
+			certsFlag(),
+		}, logFlags("info")...),
+		Action: func(c *cli.Context) error {
+			if _, err := positional(c, 0, 0, "no arguments"); err != nil {
+				return err
+			}
+			o := serveOptions{Log: logOptionsOf(c), Node: server.Options{
+				Name: c.String("name"), Dirs: c.StringSlice("dir"), Listen: c.String("listen"), Advertise: c.String("advertise"),
+				Admin: c.String("admin"), Join: c.StringSlice("join"),
+			}}
+			if len(o.Node.Dirs) == 0 {
+				return usagef(c, "want --dir")
+			}
+			if o.Node.Listen == "" {
+				return usagef(c, "want --listen")
+			}
+			var err error
+			if o.Certs, err = inHome(c.String("certs"), "certs"); err != nil {
+				return err
+			}
+			return p.serve(c.Context, o)
+		},
+	}
+}
+
+// serveOptions are what a node is started with.
+type serveOptions struct {
+	Node  server.Options // without identity and logger
+	Certs string
+	Log   logOptions
+}
+
+func (p *program) serve(ctx context.Context, o serveOptions) error {
+	log, err := o.Log.logger(p.stderr)
+	if err != nil {
+		return err
+	}
+	o.Node.Logger = log
+	if o.Node.Identity, err = peer.LoadIdentity(o.Certs, peer.NodeName); err != nil {
+		return err
+	}
+	n, err := server.Start(ctx, o.Node)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(p.stdout, "ready %s\n", n.Addr())
+	<-ctx.Done()
+	log.Info("stopping")
+	return n.Close()
+}
