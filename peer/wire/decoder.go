@@ -62,16 +62,7 @@ func (d *Decoder) Str(limit int) string {
 
 // raw reads a text or byte string as a view of the frame.
 func (d *Decoder) raw(limit int) []byte {
-	if d.err != nil {
-		return nil
-	}
-	c, err := d.dec.PeekCode()
-	if err != nil {
-		d.lib(err)
-		return nil
-	}
-	if !msgpcode.IsString(c) && !msgpcode.IsBin(c) {
-		d.Fail("a text is wanted, not code %#x", c)
+	if !d.comes("a text", func(c byte) bool { return msgpcode.IsString(c) || msgpcode.IsBin(c) }) {
 		return nil
 	}
 	n, err := d.dec.DecodeBytesLen()
@@ -141,8 +132,8 @@ func (d *Decoder) Int() int64 {
 	return v
 }
 
-// number tells whether an integer comes next; the library would also take nil.
-func (d *Decoder) number() bool {
+// comes tells whether a value of the wanted kind comes next; anything else is an error.
+func (d *Decoder) comes(what string, is func(code byte) bool) bool {
 	if d.err != nil {
 		return false
 	}
@@ -151,25 +142,21 @@ func (d *Decoder) number() bool {
 		d.lib(err)
 		return false
 	}
-	if msgpcode.IsFixedNum(c) || c >= msgpcode.Uint8 && c <= msgpcode.Int64 {
-		return true
+	if !is(c) {
+		d.Fail("%s is wanted, not code %#x", what, c)
+		return false
 	}
-	d.Fail("a number is wanted, not code %#x", c)
-	return false
+	return true
+}
+
+// number tells whether an integer comes next; the library would also take nil.
+func (d *Decoder) number() bool {
+	return d.comes("a number", func(c byte) bool { return msgpcode.IsFixedNum(c) || c >= msgpcode.Uint8 && c <= msgpcode.Int64 })
 }
 
 // Bool reads true or false.
 func (d *Decoder) Bool() bool {
-	if d.err != nil {
-		return false
-	}
-	c, err := d.dec.PeekCode()
-	if err != nil {
-		d.lib(err)
-		return false
-	}
-	if c != msgpcode.True && c != msgpcode.False {
-		d.Fail("true or false is wanted, not code %#x", c)
+	if !d.comes("true or false", func(c byte) bool { return c == msgpcode.True || c == msgpcode.False }) {
 		return false
 	}
 	v, err := d.dec.DecodeBool()
@@ -200,16 +187,7 @@ func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // mapHead reads how many keys a map has and goes one level down.
 func (d *Decoder) mapHead() int {
-	if d.err != nil || !d.enter() {
-		return 0
-	}
-	c, err := d.dec.PeekCode()
-	if err != nil {
-		d.lib(err)
-		return 0
-	}
-	if !msgpcode.IsFixedMap(c) && c != msgpcode.Map16 && c != msgpcode.Map32 {
-		d.Fail("a map is wanted, not code %#x", c)
+	if !d.comes("a map", isMap) || !d.enter() {
 		return 0
 	}
 	n, err := d.dec.DecodeMapLen()
@@ -231,16 +209,7 @@ func (d *Decoder) peekKey() string {
 // Array reads an array's length, at most limit, and calls elem for each element,
 // which takes at least one byte.
 func (d *Decoder) Array(limit int, elem func(i, n int)) {
-	if d.err != nil || !d.enter() {
-		return
-	}
-	c, err := d.dec.PeekCode()
-	if err != nil {
-		d.lib(err)
-		return
-	}
-	if !msgpcode.IsFixedArray(c) && c != msgpcode.Array16 && c != msgpcode.Array32 {
-		d.Fail("an array is wanted, not code %#x", c)
+	if !d.comes("an array", isArray) || !d.enter() {
 		return
 	}
 	n, err := d.dec.DecodeArrayLen()
@@ -266,6 +235,14 @@ func (d *Decoder) Strs(limit, each int) []string {
 	var out []string
 	d.Array(limit, func(int, int) { out = append(out, d.Str(each)) })
 	return out
+}
+
+func isMap(c byte) bool {
+	return msgpcode.IsFixedMap(c) || c == msgpcode.Map16 || c == msgpcode.Map32
+}
+
+func isArray(c byte) bool {
+	return msgpcode.IsFixedArray(c) || c == msgpcode.Array16 || c == msgpcode.Array32
 }
 
 func (d *Decoder) enter() bool {
@@ -300,9 +277,9 @@ func (d *Decoder) Skip() {
 		return
 	}
 	switch {
-	case msgpcode.IsFixedMap(c), c == msgpcode.Map16, c == msgpcode.Map32:
+	case isMap(c):
 		d.Map(func(string) { d.Skip() })
-	case msgpcode.IsFixedArray(c), c == msgpcode.Array16, c == msgpcode.Array32:
+	case isArray(c):
 		d.Array(len(d.frame), func(int, int) { d.Skip() })
 	case msgpcode.IsString(c), msgpcode.IsBin(c):
 		d.raw(len(d.frame))
