@@ -25,21 +25,36 @@ func recordOf(m *peer.BucketMessage) bucketRecord {
 func (n *Node) applyRecords(old *state, news []bucketRecord) error {
 	for _, b := range news {
 		had, ok := old.Buckets[b.Name]
-		if ok && !had.Deleted && (b.Deleted || !had.Created.Equal(b.Created)) {
-			if err := n.store.DestroyBucket(b.Name); err != nil && !errs.IsCode(err, errs.BucketNotFound) {
+		if ok && !had.Deleted && !b.Deleted && !had.Created.Equal(b.Created) {
+			if err := n.destroyHere(b.Name); err != nil {
 				return err
 			}
-			n.shards.forget(b.Name)
-			n.log.Info("bucket destroyed", "bucket", b.Name)
 		}
 	}
 	return n.applyBuckets(news)
 }
 
-// applyBuckets makes the folders of buckets that exist.
+// destroyHere removes what this node has of a bucket.
+func (n *Node) destroyHere(name string) error {
+	err := n.store.DestroyBucket(name)
+	switch {
+	case errs.IsCode(err, errs.BucketNotFound):
+		return nil
+	case err != nil:
+		return err
+	}
+	n.shards.forget(name)
+	n.log.Info("bucket destroyed", "bucket", name)
+	return nil
+}
+
+// applyBuckets makes the folders of buckets that exist and removes those of destroyed ones.
 func (n *Node) applyBuckets(records []bucketRecord) error {
 	for _, b := range records {
 		if b.Deleted {
+			if err := n.destroyHere(b.Name); err != nil {
+				return err
+			}
 			continue
 		}
 		if err := n.store.CreateBucket(b.Name); err != nil {

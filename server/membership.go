@@ -14,7 +14,8 @@ import (
 )
 
 // update merges a view of the cluster into this node's and saves the result before it
-// is used. It tells whether anything was new.
+// is used. It tells whether anything was new. The disks follow first: when they can't, or
+// the process dies in between, the news count as not heard and come again.
 func (n *Node) update(m *peer.Map, buckets []bucketRecord) (bool, error) {
 	n.saving.Lock()
 	defer n.saving.Unlock()
@@ -23,20 +24,23 @@ func (n *Node) update(m *peer.Map, buckets []bucketRecord) (bool, error) {
 	if !changed {
 		return false, nil
 	}
-	if err := st.save(n.o.Dirs); err != nil {
-		return false, err
-	}
-	n.state.Store(st)
 	var news []bucketRecord
 	for _, b := range buckets {
 		if st.Buckets[b.Name].Epoch == b.Epoch && old.Buckets[b.Name].Epoch != b.Epoch {
 			news = append(news, b)
 		}
 	}
+	if err := n.applyRecords(old, news); err != nil {
+		return false, err
+	}
+	if err := st.save(n.o.Dirs); err != nil {
+		return false, err
+	}
+	n.state.Store(st)
 	if st.Map != old.Map {
 		n.log.Info("cluster map", "version", st.Map.Version, "nodes", len(st.Map.Nodes))
 	}
-	return true, n.applyRecords(old, news)
+	return true, nil
 }
 
 // exchange is the one call by which nodes share state: each sends its map and bucket
@@ -70,8 +74,24 @@ func (n *Node) exchange(ctx context.Context, addr string, kind wire.Type) error 
 			return err
 		}
 	}
-	_, err = n.update(m, buckets)
+	if _, err = n.update(m, buckets); err == nil {
+		n.caughtUp()
+	}
 	return err
+}
+
+// caughtUp lets the calls for objects in: this node knows what another one knows.
+func (n *Node) caughtUp() { n.catchUp.Do(func() { close(n.current) }) }
+
+// ready waits until this node has caught up with the others: a bucket may have been
+// destroyed and made anew while it was away, and what lies here be of the old one.
+func (n *Node) ready(ctx context.Context) error {
+	select {
+	case <-n.current:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func (n *Node) writeState(w *wire.Writer, kind wire.Type) error {
@@ -138,6 +158,7 @@ func (n *Node) servePush(ctx context.Context, c *peer.ServerCall) error {
 	if _, err := n.update(m, buckets); err != nil {
 		return err
 	}
+	n.caughtUp()
 	return n.writeState(c.W, wire.TMap)
 }
 
@@ -204,10 +225,15 @@ func (n *Node) empty(ctx context.Context) error {
 // join finds a node of the cluster and is taken in by it.
 func (n *Node) join(ctx context.Context, known bool) error {
 	if len(n.o.Join) == 0 {
-		if known {
-			// The others may have learned something meanwhile; they may also not be up yet.
-			n.wg.Go(func() { n.push(n.ctx) }) // ends within push's timeout
+		if !known {
+			n.caughtUp()
+			return nil
 		}
+		// The others may have learned something meanwhile; they may also not be up yet.
+		n.wg.Go(func() { // ends within push's timeout
+			n.push(n.ctx)
+			n.caughtUp()
+		})
 		return nil
 	}
 	if m := n.Map(); len(m.Nodes) == 1 {
@@ -239,6 +265,7 @@ func (n *Node) join(ctx context.Context, known bool) error {
 			n.log.Warn("join: no answer yet", "addr", addr, "err", err)
 		}
 		if err == nil {
+			n.caughtUp()
 			return nil // only this node itself was named
 		}
 		select {

@@ -39,6 +39,9 @@ type Node struct {
 	state  atomic.Pointer[state]
 	saving sync.Mutex // held while the state is changed and saved
 
+	catchUp sync.Once
+	current chan struct{} // closed when state was exchanged with another node, or nobody could be reached
+
 	ctx    context.Context // ends with Close; for background work
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // background work
@@ -54,7 +57,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{o: o, log: o.Logger, started: time.Now(), registry: prometheus.NewRegistry()}
+	n := &Node{o: o, log: o.Logger, started: time.Now(), registry: prometheus.NewRegistry(), current: make(chan struct{})}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {

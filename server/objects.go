@@ -18,7 +18,10 @@ import (
 func (n *Node) measured(op string, h peer.HandlerFunc) peer.HandlerFunc {
 	return func(ctx context.Context, c *peer.ServerCall) error {
 		start := time.Now()
-		err := h(ctx, c)
+		err := n.ready(ctx)
+		if err == nil {
+			err = h(ctx, c)
+		}
 		if err != nil && ctx.Err() != nil {
 			err = errs.Wrap(errs.Canceled, op, err) // the caller went away: whatever failed, that is why
 		}

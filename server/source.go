@@ -16,6 +16,9 @@ var _ batching.Source = (*source)(nil)
 
 // Open implements batching.Source.
 func (s *source) Open(ctx context.Context, e *batching.Entry) (batching.Payload, error) {
+	if err := s.n.ready(ctx); err != nil {
+		return batching.Payload{}, err
+	}
 	if err := s.n.needBucket(e.Bucket); err != nil {
 		return batching.Payload{}, err
 	}
