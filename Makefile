@@ -4,7 +4,7 @@ GO          ?= go
 PYTHON      ?= python3
 VENV        ?= python/.venv
 FUZZTIME    ?= 10s
-TESTFLAGS   ?= -race -timeout 20m
+TESTFLAGS   ?= -race -count=1 -timeout 20m
 STATICCHECK  = $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 .PHONY: help build test test-go test-python lint fuzz bench demo clean

@@ -117,9 +117,9 @@ func (c *Client) open(ctx context.Context, req *Request) (*peer.Call, error) {
 	}
 	addr := m.Nodes[dt].Addr
 	pause := retryAfter
-	refreshed := false
+	tried := map[string]bool{} // nodes that can't be reached
 	for redirects := 0; ; {
-		call, next, again, err := c.ask(ctx, addr, req, redirects >= maxRedirects)
+		call, next, again, err := c.ask(ctx, addr, req, redirects >= maxRedirects || len(tried) > 0)
 		switch {
 		case err == nil && call != nil:
 			return call, nil
@@ -137,17 +137,28 @@ func (c *Client) open(ctx context.Context, req *Request) (*peer.Call, error) {
 				t.Stop()
 				return nil, err
 			}
-		case errs.CodeOf(err) == errs.Unavailable && !refreshed && ctx.Err() == nil && c.p.Refresh(ctx) == nil:
-			refreshed = true
-			m = c.p.Map()
-			if dt = chooseDT(m, req.ID, req.Coloc, req.In); dt < 0 || m.Nodes[dt].Addr == addr {
+		case errs.CodeOf(err) == errs.Unavailable && ctx.Err() == nil:
+			// Any node can assemble: the next in HRW order does, by a map that is as new as can be had.
+			tried[addr] = true
+			_ = c.p.Refresh(ctx)
+			if addr = nextDT(c.p.Map(), req.ID, tried); addr == "" {
 				return nil, err
 			}
-			addr = m.Nodes[dt].Addr
 		default:
 			return nil, err
 		}
 	}
+}
+
+// nextDT gives the address of the first node, in HRW order for the request, that wasn't
+// tried; "" when none is left.
+func nextDT(m *peer.Map, id string, tried map[string]bool) string {
+	for _, i := range m.Holders(peer.HashKey(id), len(m.Nodes)) {
+		if a := m.Nodes[i].Addr; !tried[a] {
+			return a
+		}
+	}
+	return ""
 }
 
 // ask makes one attempt: the accepted call, or another address to ask.

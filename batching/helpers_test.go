@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -77,7 +78,7 @@ func (s *fakeSource) Open(ctx context.Context, e *Entry) (Payload, error) {
 // fakeCluster is n nodes that take part in batches and nothing else.
 type fakeCluster struct {
 	t       *testing.T
-	m       *peer.Map
+	maps    atomic.Pointer[peer.Map]
 	eps     []*peer.Endpoint
 	nodes   []*Node
 	sources []*fakeSource
@@ -108,17 +109,17 @@ func newFakeCluster(t *testing.T, o fakeOptions) *fakeCluster {
 		c.eps = append(c.eps, ep)
 		list = append(list, peer.Node{Name: fmt.Sprintf("n%d", i), Addr: ep.Addr().String(), Epoch: 1})
 	}
-	c.m = peer.NewMap("c", 1, list)
+	c.maps.Store(peer.NewMap("c", 1, list))
 	for i, ep := range c.eps {
 		src := &fakeSource{objects: map[string][]byte{}, hold: map[string]chan struct{}{}, fail: map[string]error{}, corrupt: map[string]bool{}, cut: map[string]bool{}}
-		no := NodeOptions{Name: list[i].Name, Endpoint: ep, Source: src, Map: func() *peer.Map { return c.m }, Registerer: prometheus.NewRegistry()}
+		no := NodeOptions{Name: list[i].Name, Endpoint: ep, Source: src, Map: c.m, Registerer: prometheus.NewRegistry()}
 		if o.adjust != nil {
 			o.adjust(&no)
 		}
 		c.sources = append(c.sources, src)
 		c.nodes = append(c.nodes, NewNode(no))
 		ep.Handle(wire.TMapGet, peer.Reader, func(_ context.Context, call *peer.ServerCall) error {
-			return call.W.Frame(&peer.MapMessage{Kind: wire.TMap, Map: c.m}, nil)
+			return call.W.Frame(&peer.MapMessage{Kind: wire.TMap, Map: c.m()}, nil)
 		})
 		must(t, ep.Serve())
 	}
@@ -145,6 +146,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
+func (c *fakeCluster) m() *peer.Map { return c.maps.Load() }
+
 // misbehave changes what node i's source does.
 func (c *fakeCluster) misbehave(i int, f func(s *fakeSource)) {
 	c.sources[i].mu.Lock()
@@ -153,7 +156,7 @@ func (c *fakeCluster) misbehave(i int, f func(s *fakeSource)) {
 }
 
 // owner is the index of the node that an entry lies on.
-func (c *fakeCluster) owner(e Entry) int { return c.m.Owner(peer.HashObject(e.Bucket, e.ObjName)) }
+func (c *fakeCluster) owner(e Entry) int { return c.m().Owner(peer.HashObject(e.Bucket, e.ObjName)) }
 
 // put stores an entry's bytes where they belong.
 func (c *fakeCluster) put(e Entry, data []byte) Entry {
@@ -181,7 +184,7 @@ func (c *fakeCluster) fill(n, size int) ([]Entry, [][]byte) {
 // dtFor finds a request id whose DT is node i.
 func (c *fakeCluster) dtFor(i int) string {
 	for {
-		if id := NewID(); chooseDT(c.m, id, 0, nil) == i {
+		if id := NewID(); chooseDT(c.m(), id, 0, nil) == i {
 			return id
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode/utf8"
 
 	"sheaf/internal/errs"
 	"sheaf/internal/names"
@@ -41,6 +42,9 @@ func ParseManifest(text []byte) (*Request, error) {
 // DecodeJSON decodes exactly one JSON value into v, refusing unknown fields and
 // anything after it, and says where the text is wrong.
 func DecodeJSON(text []byte, v any) error {
+	if !utf8.Valid(text) {
+		return errs.New(errs.InvalidArgument, "manifest", "the text isn't UTF-8")
+	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
@@ -57,7 +61,7 @@ func explainJSON(text []byte, err error) string {
 	var typ *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &syn):
-		return fmt.Sprintf("not JSON at %s: %v", place(text, syn.Offset), syn)
+		return fmt.Sprintf("not JSON at %s: %v", place(text, syn.Offset-1), syn)
 	case errors.As(err, &typ):
 		return fmt.Sprintf("field %q at %s: a %s where %s is wanted", typ.Field, place(text, typ.Offset), typ.Value, typ.Type)
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
@@ -89,7 +93,11 @@ func parseLines(text string) (*Request, error) {
 		}
 		b, o, m := names.Split(line)
 		e := Entry{Bucket: b, ObjName: o, ArchPath: m}
-		if err := e.normalize(); err != nil {
+		err := e.normalize()
+		if err == nil && m == "" && strings.HasSuffix(line, "@/") {
+			err = errors.New("no member is named")
+		}
+		if err != nil {
 			f.addf("line %d (%.80q): %v; want bucket/object or bucket/shard.tar@/member", n, line, err)
 			continue
 		}

@@ -53,9 +53,10 @@ type merge struct {
 type sender struct {
 	name, addr string
 	index      []uint32
-	opened     chan struct{} // closed when call or err is set
+	opened     chan struct{} // closed by the opener when it has set call or openErr
 	call       *peer.Call
-	err        error // why nothing more comes from it; set once
+	openErr    error
+	lost       error // why nothing more comes from it; the merge's own
 	deadline   time.Time
 }
 
@@ -121,7 +122,7 @@ func (g *merge) open(ctx context.Context) {
 		g.senders[node] = s
 		go func() {
 			defer close(s.opened)
-			s.call, s.err = g.openShare(ctx, s.addr, index)
+			s.call, s.openErr = g.openShare(ctx, s.addr, index)
 		}()
 	}
 }
@@ -315,6 +316,9 @@ func (g *merge) relay(ctx context.Context, s *sender, i uint32) (size int64, err
 // next waits for a sender's next frame. Whatever goes wrong with the stream is a
 // failure of every entry that it still owes.
 func (g *merge) next(ctx context.Context, s *sender) (wire.Head, error) {
+	if s.lost != nil {
+		return wire.Head{}, s.lost
+	}
 	begin := time.Now()
 	defer func() { g.rxwait += time.Since(begin) }()
 	select {
@@ -325,13 +329,13 @@ func (g *merge) next(ctx context.Context, s *sender) (wire.Head, error) {
 		select {
 		case <-s.opened:
 		case <-t.C:
-			return wire.Head{}, &errs.Error{Code: errs.SenderTimeout, Op: "wait for sender", Node: s.name}
+			return wire.Head{}, g.lose(ctx, s, errs.New(errs.Timeout, "connect", ""))
 		case <-ctx.Done():
 			return wire.Head{}, ctx.Err()
 		}
 	}
-	if s.err != nil {
-		return wire.Head{}, g.lose(ctx, s, s.err)
+	if s.openErr != nil {
+		return wire.Head{}, g.lose(ctx, s, s.openErr)
 	}
 	// Setting a deadline takes a lock: renew it when a quarter has passed.
 	if begin.After(s.deadline.Add(-g.timeout * 3 / 4)) {
@@ -346,8 +350,8 @@ func (g *merge) next(ctx context.Context, s *sender) (wire.Head, error) {
 		// The node was restarted since its connection was last used: it has seen nothing of
 		// this call, and the next one is made on a new connection.
 		s.call.Close()
-		if s.call, s.err = g.openShare(ctx, s.addr, s.index); s.err != nil {
-			return wire.Head{}, g.lose(ctx, s, s.err)
+		if s.call, s.openErr = g.openShare(ctx, s.addr, s.index); s.openErr != nil {
+			return wire.Head{}, g.lose(ctx, s, s.openErr)
 		}
 		s.deadline = time.Time{}
 		return g.next(ctx, s)
@@ -363,9 +367,6 @@ func (g *merge) lose(ctx context.Context, s *sender, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if e, ok := s.err.(*errs.Error); ok && (e.Code == errs.SenderLost || e.Code == errs.SenderTimeout) {
-		return e
-	}
 	code := errs.SenderLost
 	if errors.Is(err, os.ErrDeadlineExceeded) || errs.CodeOf(err) == errs.Timeout {
 		code = errs.SenderTimeout
@@ -375,14 +376,14 @@ func (g *merge) lose(ctx context.Context, s *sender, err error) error {
 	if h := errs.CodeOf(err); h == errs.PermissionDenied || h == errs.TooManyRequests {
 		lost.Code = h // it is there and refuses: not a matter of luck
 	}
-	s.err = lost
+	s.lost = lost
 	return lost
 }
 
 // broken is lose for a sender that doesn't keep to the protocol.
 func (g *merge) broken(s *sender, err error) error {
-	s.err = &errs.Error{Code: errs.SenderLost, Op: "receive", Node: s.name, Err: err}
-	return &entryError{s.err}
+	s.lost = &errs.Error{Code: errs.SenderLost, Op: "receive", Node: s.name, Err: err}
+	return &entryError{s.lost}
 }
 
 // metas gathers the metadata of all entries before any data. Without coer, an entry

@@ -411,18 +411,18 @@ func TestRedirect(t *testing.T) {
 	e := c.put(Entry{Bucket: "b", ObjName: "o"}, []byte("x"))
 	req := &Request{ID: c.dtFor(1), In: []Entry{e}}
 	must(t, req.Normalize())
-	call, next, _, err := c.client.ask(t.Context(), c.m.Nodes[0].Addr, req, false)
-	if err != nil || call != nil || next != c.m.Nodes[1].Addr {
+	call, next, _, err := c.client.ask(t.Context(), c.m().Nodes[0].Addr, req, false)
+	if err != nil || call != nil || next != c.m().Nodes[1].Addr {
 		t.Fatalf("%v %q %v", call, next, err)
 	}
-	call, _, _, err = c.client.ask(t.Context(), c.m.Nodes[0].Addr, req, true)
+	call, _, _, err = c.client.ask(t.Context(), c.m().Nodes[0].Addr, req, true)
 	must(t, err)
 	call.Close()
 	// A client whose map is of another time is sent to the right node.
-	p, err := peer.NewClient(t.Context(), c.caller, c.m.Nodes[2].Addr)
+	p, err := peer.NewClient(t.Context(), c.caller, c.m().Nodes[2].Addr)
 	must(t, err)
 	old := NewClient(p)
-	c.m = peer.NewMap("c", 2, []peer.Node{c.m.Nodes[0], c.m.Nodes[1]})
+	c.maps.Store(peer.NewMap("c", 2, c.m().Nodes[:2]))
 	moved := c.put(Entry{Bucket: "b", ObjName: "moved"}, []byte("moved"))
 	for range 20 {
 		s, err := old.GetBatch(t.Context(), &Request{In: []Entry{moved}})
@@ -433,6 +433,26 @@ func TestRedirect(t *testing.T) {
 			t.Fatalf("%q %v", b, err)
 		}
 		s.Close()
+	}
+}
+
+// When the DT is gone, another node assembles, and only what the dead one owned is lost.
+func TestDeadDT(t *testing.T) {
+	c := newFakeCluster(t, fakeOptions{})
+	entries, data := c.fill(30, 1000)
+	must(t, c.eps[1].Close())
+	r := c.run(&Request{ID: c.dtFor(1), In: append([]Entry(nil), entries...), Coer: true, MaxSoftErrors: -1})
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	for i := range entries {
+		if c.owner(entries[i]) == 1 {
+			if code := errs.CodeOf(r.errors[i]); code != errs.SenderLost && code != errs.SenderTimeout {
+				t.Errorf("entry %d: %v", i, r.errors[i])
+			}
+		} else if !bytes.Equal(r.data[i], data[i]) {
+			t.Errorf("entry %d differs", i)
+		}
 	}
 }
 

@@ -80,6 +80,9 @@ func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Durat
 
 // UnmarshalJSON reads "90s" or 90.
 func (d *Duration) UnmarshalJSON(b []byte) error {
+	if string(b) == "null" {
+		return nil // as for other fields: as if it weren't there
+	}
 	var s string
 	if json.Unmarshal(b, &s) == nil {
 		v, err := time.ParseDuration(s)
@@ -155,8 +158,7 @@ func (r *Request) SoftErrorLimit() int {
 
 // Normalize fills in each entry's bucket and provider and checks everything,
 // listing every fault at once (the first few, with a count). After it, each
-// entry stands for itself. The error has code InvalidArgument, NotSupported or
-// TooManyEntries.
+// entry stands for itself. The error has code InvalidArgument or TooManyEntries.
 func (r *Request) Normalize() error {
 	if len(r.In) > MaxEntries {
 		return errs.New(errs.TooManyEntries, "manifest", fmt.Sprintf("%d entries, the limit is %d: split it into several batches", len(r.In), MaxEntries))

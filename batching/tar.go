@@ -31,7 +31,11 @@ func ArchiveName(e *Entry, onob, missing bool) string {
 		b.WriteString(e.Bucket)
 		b.WriteByte('/')
 	}
-	b.WriteString(strings.TrimLeft(e.ObjName, "/"))
+	if name := strings.TrimLeft(e.ObjName, "/"); name != "" {
+		b.WriteString(name)
+	} else {
+		b.WriteString("%2F") // an object may be called "/"
+	}
 	if e.ArchPath != "" {
 		b.WriteByte('/')
 		b.WriteString(e.ArchPath)

@@ -33,18 +33,28 @@ func (e *Endpoint) Open(ctx context.Context, addr string) (*Call, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, dialErr("call", addr, err)
 	}
+	for {
+		call, again, err := e.open(ctx, addr)
+		if err == nil || !again {
+			return call, err
+		}
+	}
+}
+
+// open makes one attempt; again tells that a pooled connection turned out to be dead.
+func (e *Endpoint) open(ctx context.Context, addr string) (_ *Call, again bool, err error) {
 	c, reused, err := e.pool.get(ctx, addr)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	s, err := c.qc.OpenStreamSync(ctx)
 	if err != nil {
 		e.pool.put(c, false)
-		return nil, dialErr("call", addr, err)
+		return nil, reused && ctx.Err() == nil && c.qc.Context().Err() != nil, dialErr("call", addr, err)
 	}
 	call := newCall(ctx, addr, s, func(answered bool) { e.pool.put(c, answered) })
 	call.reused = reused
-	return call, nil
+	return call, false, nil
 }
 
 func newCall(ctx context.Context, addr string, s *quic.Stream, release func(bool)) *Call {

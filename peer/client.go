@@ -81,9 +81,10 @@ func (c *Client) any(ctx context.Context, req wire.Message, on func(*Call, wire.
 	}
 	var err error
 	for _, a := range append(addrs, c.seeds...) {
-		err = c.At(ctx, a, req, on)
-		if code := errs.CodeOf(err); code != errs.Unavailable && code != errs.Timeout || ctx.Err() != nil {
-			return err
+		var answered bool
+		answered, err = c.at(ctx, a, req, on)
+		if code := errs.CodeOf(err); answered || code != errs.Unavailable && code != errs.Timeout || ctx.Err() != nil {
+			return err // also when a node that is there says so of another
 		}
 	}
 	return err
@@ -92,16 +93,23 @@ func (c *Client) any(ctx context.Context, req wire.Message, on func(*Call, wire.
 // At makes a call that changes nothing to the node at addr, handing each frame of
 // the answer to on. A connection that died in the pool is replaced once.
 func (c *Client) At(ctx context.Context, addr string, req wire.Message, on func(*Call, wire.Head) error) error {
+	_, err := c.at(ctx, addr, req, on)
+	return err
+}
+
+// at also tells whether the node at addr answered at all.
+func (c *Client) at(ctx context.Context, addr string, req wire.Message, on func(*Call, wire.Head) error) (answered bool, err error) {
 	for {
 		call, err := c.e.Open(ctx, addr)
 		if err != nil {
-			return err
+			return false, err
 		}
 		_, err = call.Do(req, func(h wire.Head) error { return on(call, h) })
 		again := err != nil && ctx.Err() == nil && errs.CodeOf(err) == errs.Unavailable && call.Stale()
+		answered := call.answered
 		call.Close()
 		if !again {
-			return err
+			return answered, err
 		}
 	}
 }

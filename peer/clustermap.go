@@ -151,7 +151,8 @@ func (m *Map) Merge(o *Map) *Map {
 	}
 	changed := false
 	for _, n := range o.Nodes {
-		if have, ok := byName[n.Name]; !ok || n.Epoch > have.Epoch {
+		// Equal epochs can only come of a clock set back; any order will do that all nodes share.
+		if have, ok := byName[n.Name]; !ok || cmp.Or(cmp.Compare(n.Epoch, have.Epoch), cmp.Compare(n.Addr, have.Addr), cmp.Compare(n.Admin, have.Admin)) > 0 {
 			byName[n.Name] = n
 			changed = true
 		}

@@ -182,6 +182,10 @@ func (e *Endpoint) serveConn(qc *quic.Conn) {
 	for {
 		s, err := qc.AcceptStream(e.ctx)
 		if err != nil {
+			if e.ctx.Err() != nil {
+				// So that the other side needn't wait for its idle timeout to learn of it.
+				_ = qc.CloseWithError(codeClosing, "closing")
+			}
 			return
 		}
 		e.wg.Go(func() { e.serveStream(qc, conn, s) }) // ends with the call
@@ -245,6 +249,15 @@ func (e *Endpoint) serveStream(qc *quic.Conn, conn *serverConn, s *quic.Stream) 
 		e.finish(c, errs.Wrap(errs.Protocol, "read call", err))
 		return
 	}
+	if h.Type == wire.THello {
+		e.finish(c, e.hello(conn, c))
+		return
+	}
+	if !e.enter() {
+		e.finish(c, errs.New(errs.Unavailable, "call", "the node is shutting down"))
+		return
+	}
+	defer e.leave()
 	e.finish(c, e.dispatch(qc, conn, c, h.Type))
 }
 
@@ -252,9 +265,6 @@ func (e *Endpoint) dispatch(qc *quic.Conn, conn *serverConn, c *ServerCall, t wi
 	conn.mu.Lock()
 	greeted := conn.hello
 	conn.mu.Unlock()
-	if t == wire.THello {
-		return e.hello(conn, c)
-	}
 	if !greeted {
 		_ = qc.CloseWithError(codeProtocol, "the first call must be Hello")
 		return errs.New(errs.Protocol, "call", "the first call must be Hello")
@@ -266,10 +276,6 @@ func (e *Endpoint) dispatch(qc *quic.Conn, conn *serverConn, c *ServerCall, t wi
 	if c.Role < h.need {
 		return errs.New(errs.PermissionDenied, "call", fmt.Sprintf("certificate %q has the role %s; this call needs %s", c.Name, c.Role, h.need))
 	}
-	if !e.enter() {
-		return errs.New(errs.Unavailable, "call", "the node is shutting down")
-	}
-	defer e.leave()
 	ctx, stop := context.WithCancel(c.stream.Context())
 	defer stop()
 	defer context.AfterFunc(e.ctx, stop)()
@@ -341,6 +347,9 @@ func (e *Endpoint) leave() {
 	}
 }
 
+// linger is how long the last answers have to leave the queues before connections close.
+const linger = 50 * time.Millisecond
+
 // Drain refuses new calls and waits until those under way are answered, or ctx ends.
 func (e *Endpoint) Drain(ctx context.Context) error {
 	e.mu.Lock()
@@ -355,10 +364,14 @@ func (e *Endpoint) Drain(ctx context.Context) error {
 	e.mu.Unlock()
 	select {
 	case <-done:
-		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	select {
+	case <-time.After(linger):
+	case <-ctx.Done():
+	}
+	return nil
 }
 
 // Close ends every connection and waits for all handlers. It may be called again.

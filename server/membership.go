@@ -229,11 +229,7 @@ func (n *Node) join(ctx context.Context, known bool) error {
 			n.caughtUp()
 			return nil
 		}
-		// The others may have learned something meanwhile; they may also not be up yet.
-		n.wg.Go(func() { // ends within push's timeout
-			n.push(n.ctx)
-			n.caughtUp()
-		})
+		n.pushLater()
 		return nil
 	}
 	if m := n.Map(); len(m.Nodes) == 1 {
@@ -268,12 +264,27 @@ func (n *Node) join(ctx context.Context, known bool) error {
 			n.caughtUp()
 			return nil // only this node itself was named
 		}
+		if known && len(n.Map().Nodes) > 1 {
+			// It is a member already and needs nobody's leave: those who are there will hear of it.
+			n.log.Warn("no node to join is there: going on with the cluster map on disk", "join", n.o.Join, "err", err)
+			n.pushLater()
+			return nil
+		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
 			return errs.Wrap(errs.Unavailable, fmt.Sprintf("join %v within %v", n.o.Join, n.o.JoinTimeout), err)
 		}
 	}
+}
+
+// pushLater is push for a node that was a member before: the others may have learned
+// something meanwhile; they may also not be up yet.
+func (n *Node) pushLater() {
+	n.wg.Go(func() { // ends within push's timeout
+		n.push(n.ctx)
+		n.caughtUp()
+	})
 }
 
 // push exchanges state with all other nodes. One that doesn't answer learns of it later.

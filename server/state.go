@@ -34,12 +34,24 @@ type state struct {
 	Buckets map[string]bucketRecord
 }
 
+// newer orders two records of a bucket. Equal epochs can only come of a clock set back;
+// any order will do that all nodes share.
+func (b bucketRecord) newer(o bucketRecord) bool {
+	switch {
+	case b.Epoch != o.Epoch:
+		return b.Epoch > o.Epoch
+	case b.Deleted != o.Deleted:
+		return b.Deleted
+	}
+	return b.Created.After(o.Created)
+}
+
 // merge joins two views. changed tells whether the result differs from s.
 func (s *state) merge(m *peer.Map, buckets []bucketRecord) (_ *state, changed bool) {
 	out := &state{Name: s.Name, Map: s.Map.Merge(m), Buckets: s.Buckets}
 	changed = out.Map != s.Map
 	for _, b := range buckets {
-		if have, ok := out.Buckets[b.Name]; ok && b.Epoch <= have.Epoch {
+		if have, ok := out.Buckets[b.Name]; ok && !b.newer(have) {
 			continue
 		}
 		if !changed || len(out.Buckets) == len(s.Buckets) {
