@@ -31,7 +31,12 @@ type pool struct {
 type peerConns struct {
 	conns   []*conn
 	dialing *dial // one at a time
+	down    error // why the last dial failed; nil after one that didn't
 }
+
+// downWait is how long a call waits for a peer that didn't answer the last dial: only
+// the first call to a dead peer pays for the whole handshake timeout.
+const downWait = 250 * time.Millisecond
 
 type dial struct {
 	done chan struct{}
@@ -125,8 +130,17 @@ func (p *pool) get(ctx context.Context, addr string) (_ *conn, reused bool, err 
 			// Under the pool's context: several may wait for it, and the first of them may leave.
 			p.wg.Go(func() { p.connect(pc, addr, d) }) // ends within the dial's timeout
 		}
+		down := pc.down
 		p.mu.Unlock()
+		var enough <-chan time.Time
+		if down != nil {
+			t := time.NewTimer(downWait)
+			defer t.Stop()
+			enough = t.C
+		}
 		select {
+		case <-enough:
+			return nil, false, down
 		case <-d.done:
 			if d.err != nil {
 				return nil, false, d.err
@@ -141,7 +155,7 @@ func (p *pool) get(ctx context.Context, addr string) (_ *conn, reused bool, err 
 func (p *pool) connect(pc *peerConns, addr string, d *dial) {
 	qc, err := p.dial(p.ctx, addr)
 	p.mu.Lock()
-	pc.dialing = nil
+	pc.dialing, pc.down = nil, err
 	switch {
 	case err != nil:
 		d.err = err
