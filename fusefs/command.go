@@ -53,13 +53,12 @@ func parseCommand(raw *rawCommand) (*command, error) {
 	return c, bad("op %.40q: want cancel, wait, status, release or detach", c.Op)
 }
 
-// manifest is the command as it was understood, one JSON object and a newline.
+// manifest is the request as it was understood, one JSON object and a newline: what
+// `sheaf batch` takes too, so without what concerns the mount alone.
 func (b *batch) manifest() []byte {
-	b.mu.Lock()
-	c := command{Request: *b.req, TTL: batching.Duration(b.ttl), Bind: b.bound != nil}
-	b.mu.Unlock()
-	c.ID = b.id
-	text, err := json.Marshal(c)
+	req := *b.req
+	req.ID = b.id
+	text, err := json.Marshal(req)
 	if err != nil { // can't be: every field came from JSON
 		text = fmt.Appendf(nil, "{%q:%q}", "error", err)
 	}
