@@ -45,7 +45,7 @@ func (it *Item) WriteTo(w io.Writer) (int64, error) {
 func (it *Item) Bytes() ([]byte, error) {
 	var buf bytes.Buffer
 	if it.Err == nil && it.Size > 0 {
-		buf.Grow(int(min(it.Size, 1<<30)))
+		buf.Grow(int(min(it.Size, 16<<20))) // beyond that the announced size must prove itself
 	}
 	_, err := it.WriteTo(&buf)
 	return buf.Bytes(), err
