@@ -38,6 +38,7 @@ A summary goes to stderr. With --coer failed entries don't change the exit statu
 			&cli.BoolFlag{Name: "coer", Usage: "continue on error: what can't be had becomes a placeholder"},
 			&cli.BoolFlag{Name: "no-strm", Usage: "know the sizes and errors of all entries before the first byte"},
 			&cli.IntFlag{Name: "coloc", Usage: "`N` 0: any node assembles; 1, 2: the one that owns most entries"},
+			&cli.StringFlag{Name: "assembly", Usage: "`HOW` the entries are put in order: dt, by a node, or auto, which is dt in this version"},
 			&cli.DurationFlag{Name: "timeout", Usage: "`D` for the whole batch, as in 90s"},
 			&cli.StringFlag{Name: "id", Usage: "`ID` of the request, for logs"},
 			&cli.BoolFlag{Name: "quiet", Usage: "no summary"},
@@ -71,6 +72,9 @@ func adjust(c *cli.Context, r *batching.Request) {
 	}
 	if c.IsSet("coloc") {
 		r.Coloc = c.Int("coloc")
+	}
+	if c.IsSet("assembly") {
+		r.Assembly = c.String("assembly")
 	}
 	if c.IsSet("timeout") {
 		r.Timeout = batching.Duration(c.Duration("timeout"))

@@ -519,7 +519,7 @@ func testTar(t *testing.T, u *user) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, flags := range [][]string{{"--no-strm"}, {"--coloc", "1"}, {"--coloc=2", "--format", "tar", "--timeout", "1m"}} {
+	for _, flags := range [][]string{{"--no-strm"}, {"--assembly", "dt"}, {"--assembly=auto"}, {"--coloc", "1"}, {"--coloc=2", "--format", "tar", "--timeout", "1m"}} {
 		if got := u.pipe(manifest, append([]string{"batch", "-", "--quiet"}, flags...)...); got != string(whole) {
 			t.Errorf("%q: another archive", flags)
 		}
@@ -629,6 +629,7 @@ func testManifests(t *testing.T, u *user) {
 	m := u.file("m", "mb/x\n")
 	u.fails(2, []string{"output_format", "zip"}, "batch", m, "--format", "zip")
 	u.fails(2, []string{"coloc"}, "batch", m, "--coloc", "7")
+	u.fails(2, []string{"assembly", "direct", "dt"}, "batch", m, "--assembly", "direct")
 	u.fails(2, []string{"id"}, "batch", m, "--id", "a b")
 	u.fails(2, []string{"timeout"}, "batch", m, "--timeout", "72h")
 	u.fails(3, []string{"no such file"}, "batch", m+"-none")
