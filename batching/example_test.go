@@ -97,7 +97,7 @@ func cluster(ctx context.Context) (endpoint, certs string, stop func()) {
 	defer ep.Close()
 	c, err := peer.NewClient(ctx, ep, local.Endpoint())
 	if err == nil {
-		err = c.CreateBucket(ctx, "letters")
+		err = c.CreateBucket(ctx, "letters", peer.BucketProps{})
 	}
 	if err == nil {
 		_, err = c.Put(ctx, "letters", "greeting.txt", strings.NewReader("Hello, batch!"), peer.PutOptions{Size: 13})

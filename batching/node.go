@@ -83,6 +83,9 @@ func (n *Node) serveBatch(ctx context.Context, c *peer.ServerCall) error {
 		return err
 	}
 	cmap := n.o.Map()
+	if cmap.Count(peer.Up) == 0 {
+		return errs.New(errs.Unavailable, "getbatch", "no node of the cluster map is up")
+	}
 	self := cmap.Find(n.o.Name)
 	if dt := chooseDT(cmap, req.ID, req.Coloc, in); dt >= 0 && dt != self && !msg.Here {
 		n.m.redirects.Inc()

@@ -32,6 +32,9 @@ func chooseDT(m *peer.Map, id string, coloc int, in []Entry) int {
 	best := 0
 	for i := range in {
 		o := m.Owner(peer.HashObject(in[i].Bucket, in[i].ObjName))
+		if o < 0 {
+			return -1
+		}
 		count[o]++
 	}
 	for o, c := range count {

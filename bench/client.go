@@ -45,7 +45,7 @@ func (c *client) Close() { _ = c.Endpoint().Close() }
 
 // putAll stores n objects, eight at a time, making the bucket when it isn't there.
 func (c *client) putAll(ctx context.Context, bucket string, n int, object func(i int) (name string, data []byte)) error {
-	if err := c.CreateBucket(ctx, bucket); err != nil && !errs.IsCode(err, errs.AlreadyExists) {
+	if err := c.CreateBucket(ctx, bucket, peer.BucketProps{}); err != nil && !errs.IsCode(err, errs.AlreadyExists) {
 		return err
 	}
 	ctx, fail := context.WithCancelCause(ctx)

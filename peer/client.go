@@ -68,15 +68,21 @@ func (c *Client) Refresh(ctx context.Context) error {
 	})
 }
 
-// any makes a call to some node: those of the map in turn, then the seeds, until
-// one is there.
+// any makes a call to some node: those of the map in turn, the readable ones first, then
+// the seeds, until one is there.
 func (c *Client) any(ctx context.Context, req wire.Message, on func(*Call, wire.Head) error) error {
 	m := c.Map()
+	nodes := m.Readable()
 	addrs := make([]string, 0, len(m.Nodes)+len(c.seeds))
-	if n := len(m.Nodes); n > 0 {
+	if n := len(nodes); n > 0 {
 		first := int(c.turn.Add(1) % uint64(n))
 		for i := range n {
-			addrs = append(addrs, m.Nodes[(first+i)%n].Addr)
+			addrs = append(addrs, m.Nodes[nodes[(first+i)%n]].Addr)
+		}
+	}
+	for i := range m.Nodes {
+		if m.Nodes[i].State == Down { // by this map, which may be old
+			addrs = append(addrs, m.Nodes[i].Addr)
 		}
 	}
 	var err error
@@ -119,7 +125,7 @@ func (c *Client) owner(bucket, object string) (string, error) {
 	m := c.Map()
 	i := m.Owner(HashObject(bucket, object))
 	if i < 0 {
-		return "", errs.New(errs.Unavailable, "map", "the cluster map has no nodes")
+		return "", errs.New(errs.Unavailable, "map", "no node of the cluster map is up")
 	}
 	return m.Nodes[i].Addr, nil
 }
@@ -246,28 +252,42 @@ func (c *Client) Buckets(ctx context.Context) ([]BucketInfo, error) {
 		}
 		m := BucketMessage{Kind: wire.TBucket}
 		err := call.R.Decode(&m)
-		list = append(list, BucketInfo{Name: m.Name, Provider: m.Provider, Created: m.Created})
+		list = append(list, m.Info())
 		return err
 	})
 	return list, err
 }
 
+// Bucket tells about a bucket. BucketNotFound.
+func (c *Client) Bucket(ctx context.Context, name string) (BucketInfo, error) {
+	m := BucketMessage{Kind: wire.TBucket}
+	err := c.any(ctx, &BucketMessage{Kind: wire.TBucketShow, Name: name}, func(call *Call, h wire.Head) error { return call.R.Decode(&m) })
+	return m.Info(), err
+}
+
 // CreateBucket makes a bucket on all nodes. AlreadyExists when it is there.
-func (c *Client) CreateBucket(ctx context.Context, name string) error {
-	return c.change(ctx, &BucketMessage{Kind: wire.TBucketCreate, Name: name})
+func (c *Client) CreateBucket(ctx context.Context, name string, p BucketProps) error {
+	return c.change(ctx, &BucketMessage{Kind: wire.TBucketCreate, Name: name, Props: p}, func(*Call, wire.Head) error { return nil })
+}
+
+// SetBucket changes a bucket's properties and gives all of them. BucketNotFound.
+func (c *Client) SetBucket(ctx context.Context, name string, ch BucketChange) (BucketInfo, error) {
+	m := BucketMessage{Kind: wire.TBucket}
+	err := c.change(ctx, NewBucketSet(name, ch), func(call *Call, h wire.Head) error { return call.R.Decode(&m) })
+	return m.Info(), err
 }
 
 // DestroyBucket removes a bucket; NotEmpty when it has objects and force is false.
 func (c *Client) DestroyBucket(ctx context.Context, name string, force bool) error {
-	return c.change(ctx, &BucketMessage{Kind: wire.TBucketDestroy, Name: name, Force: force})
+	return c.change(ctx, &BucketMessage{Kind: wire.TBucketDestroy, Name: name, Force: force}, func(*Call, wire.Head) error { return nil })
 }
 
 // change makes a call that may be made only once, at the first node that can be reached.
-func (c *Client) change(ctx context.Context, req wire.Message) error {
+func (c *Client) change(ctx context.Context, req wire.Message, on func(*Call, wire.Head) error) error {
 	if err := c.any(ctx, &Ask{Kind: wire.TMapGet}, func(*Call, wire.Head) error { return nil }); err != nil {
 		return err // nobody is there; and a dead pooled connection is found by a call that harms nothing
 	}
-	return c.any(ctx, req, func(*Call, wire.Head) error { return nil })
+	return c.any(ctx, req, on)
 }
 
 // Status asks the node at addr about itself.

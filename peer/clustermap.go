@@ -2,6 +2,7 @@ package peer
 
 import (
 	"cmp"
+	"encoding/binary"
 	"math"
 	"slices"
 	"strings"
@@ -23,7 +24,15 @@ type Node struct {
 	Addr   string // host:port of its QUIC endpoint
 	Admin  string // host:port of its admin HTTP, for people
 	Weight uint64 // share of objects relative to others; 0 counts as 1
-	Epoch  uint64 // grows with each change that the node makes to its own record
+	Epoch  uint64 // grows with each change of the record
+	State  NodeState
+}
+
+// Newer tells whether n is to replace o, a record of the same node: the higher epoch
+// does, at equal epochs the higher state. What comes after only makes the order total.
+func (n Node) Newer(o Node) bool {
+	return cmp.Or(cmp.Compare(n.Epoch, o.Epoch), cmp.Compare(n.State, o.State), cmp.Compare(n.Addr, o.Addr),
+		cmp.Compare(n.Admin, o.Admin), cmp.Compare(n.Weight, o.Weight)) > 0
 }
 
 // Map is the cluster map: the nodes sorted by name. It is immutable; a change
@@ -34,7 +43,9 @@ type Map struct {
 	Nodes   []Node
 
 	seeds   []uint64
-	weights bool
+	up      []int32 // indexes of the nodes that objects are placed on
+	weights bool    // some of them weigh more than others
+	hash    uint64
 }
 
 // NewMap makes a map from nodes in any order.
@@ -47,12 +58,48 @@ func NewMap(cluster string, version uint64, nodes []Node) *Map {
 func (m *Map) prepare() {
 	slices.SortFunc(m.Nodes, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
 	m.seeds = make([]uint64, len(m.Nodes))
+	m.up, m.weights = make([]int32, 0, len(m.Nodes)), false
+	h := xxh3.New()
+	var b [17]byte
 	for i, n := range m.Nodes {
 		m.seeds[i] = xxh3.HashString(n.Name)
-		if n.Weight > 1 {
-			m.weights = true
+		_, _ = h.WriteString(n.Name) // never fails
+		b[0] = byte(n.State)
+		binary.BigEndian.PutUint64(b[1:], max(n.Weight, 1))
+		binary.BigEndian.PutUint64(b[9:], n.Epoch)
+		_, _ = h.Write(b[:])
+		if n.State == Up {
+			m.up = append(m.up, int32(i))
+			m.weights = m.weights || n.Weight > 1
 		}
 	}
+	m.hash = h.Sum64()
+}
+
+// Hash stands for the nodes with their states, weights and epochs: two maps with the
+// same hash place all objects alike, and no node has changed its state between them.
+func (m *Map) Hash() uint64 { return m.hash }
+
+// Count is the number of nodes in a state.
+func (m *Map) Count(s NodeState) int {
+	n := 0
+	for i := range m.Nodes {
+		if m.Nodes[i].State == s {
+			n++
+		}
+	}
+	return n
+}
+
+// Readable gives the indexes of the nodes that serve what they hold: Up and Leaving.
+func (m *Map) Readable() []int {
+	out := make([]int, 0, len(m.Nodes))
+	for i := range m.Nodes {
+		if m.Nodes[i].State.Readable() {
+			out = append(out, i)
+		}
+	}
+	return out
 }
 
 // Find gives the index of the node with that name, −1 for none.
@@ -91,55 +138,82 @@ func HashObject(bucket, object string) uint64 {
 	return xxh3.Hash(append(append(append(b[:0], bucket...), '/'), object...))
 }
 
-// Owner gives the index of the node with the highest random weight for a key's
-// hash; −1 in an empty map. Equal weights go to the lower name.
+// Owner gives the index of the node, among those that are Up, with the highest random
+// weight for a key's hash; −1 when none is. Equal weights go to the lower name.
 func (m *Map) Owner(h uint64) int {
 	best := -1
 	if !m.weights {
 		var top uint64
-		for i, s := range m.seeds {
-			if v := mix(h ^ s); best < 0 || v > top {
-				best, top = i, v
+		for _, i := range m.up {
+			if v := mix(h ^ m.seeds[i]); best < 0 || v > top {
+				best, top = int(i), v
 			}
 		}
 		return best
 	}
 	var top float64
-	for i := range m.seeds {
-		if v := m.score(i, h); best < 0 || v > top {
-			best, top = i, v
+	for _, i := range m.up {
+		if v := m.score(int(i), h); best < 0 || v > top {
+			best, top = int(i), v
 		}
 	}
 	return best
 }
 
-// Holders gives the indexes of the n nodes with the highest random weights, best
-// first: the owner, then those who would own the object without it.
+// Holders gives the indexes of the n nodes, among those that are Up, with the highest
+// random weights, best first: the owner, then those who would own the object without
+// it. They are fewer when fewer nodes are Up.
 func (m *Map) Holders(h uint64, n int) []int {
+	if n == 1 {
+		if o := m.Owner(h); o >= 0 {
+			return []int{o}
+		}
+		return nil
+	}
+	return m.rank(h, m.up, min(n, len(m.up)))
+}
+
+// Rank gives the indexes of all nodes in one of the states, or of all nodes when none
+// is given, by their random weights for a key's hash, best first.
+func (m *Map) Rank(h uint64, states ...NodeState) []int {
+	among := make([]int32, 0, len(m.Nodes))
+	for i := range m.Nodes {
+		if len(states) == 0 || slices.Contains(states, m.Nodes[i].State) {
+			among = append(among, int32(i))
+		}
+	}
+	return m.rank(h, among, len(among))
+}
+
+// rank gives the n best of some nodes.
+func (m *Map) rank(h uint64, among []int32, n int) []int {
+	weights := false
+	for _, i := range among {
+		weights = weights || m.Nodes[i].Weight > 1
+	}
 	type ranked struct {
-		i int
+		i int32
 		v float64
 		u uint64
 	}
-	all := make([]ranked, len(m.Nodes))
-	for i := range all {
-		all[i] = ranked{i: i, u: mix(h ^ m.seeds[i])}
-		if m.weights {
-			all[i].v = m.score(i, h)
+	all := make([]ranked, len(among))
+	for k, i := range among {
+		all[k] = ranked{i: i, u: mix(h ^ m.seeds[i])}
+		if weights {
+			all[k] = ranked{i: i, v: m.score(int(i), h)}
 		}
 	}
 	slices.SortFunc(all, func(a, b ranked) int {
 		return cmp.Or(cmp.Compare(b.v, a.v), cmp.Compare(b.u, a.u), cmp.Compare(a.i, b.i))
 	})
-	out := make([]int, 0, min(n, len(all)))
-	for _, r := range all[:min(n, len(all))] {
-		out = append(out, r.i)
+	out := make([]int, n)
+	for k := range out {
+		out[k] = int(all[k].i)
 	}
 	return out
 }
 
-// Merge joins two views of a cluster: the union of the nodes, each in its record
-// with the highest epoch. The result is m itself when o adds nothing to it; else it
+// Merge joins two views of a cluster: the union of the nodes, each in its newest record. The result is m itself when o adds nothing to it; else it
 // has a version above both, unless it equals o.
 func (m *Map) Merge(o *Map) *Map {
 	if o == nil {
@@ -151,8 +225,7 @@ func (m *Map) Merge(o *Map) *Map {
 	}
 	changed := false
 	for _, n := range o.Nodes {
-		// Equal epochs can only come of a clock set back; any order will do that all nodes share.
-		if have, ok := byName[n.Name]; !ok || cmp.Or(cmp.Compare(n.Epoch, have.Epoch), cmp.Compare(n.Addr, have.Addr), cmp.Compare(n.Admin, have.Admin)) > 0 {
+		if have, ok := byName[n.Name]; !ok || n.Newer(have) {
 			byName[n.Name] = n
 			changed = true
 		}
@@ -200,6 +273,7 @@ func (m *MapMessage) Encode(e *wire.Encoder) {
 		e.Str("admin", n.Admin)
 		e.Uint("weight", n.Weight)
 		e.Uint("epoch", n.Epoch)
+		e.Uint("state", uint64(n.State))
 	})
 }
 
@@ -229,6 +303,8 @@ func (m *MapMessage) Field(key string, d *wire.Decoder) {
 					n.Weight = d.Max(1 << 20)
 				case "epoch":
 					n.Epoch = d.Uint()
+				case "state":
+					n.State = NodeState(d.Max(uint64(Left)))
 				default:
 					d.Skip()
 				}

@@ -132,6 +132,95 @@ func TestMerge(t *testing.T) {
 	}
 }
 
+// Only nodes that are Up own and hold; the others are ranked when they are asked for.
+func TestPlacementByState(t *testing.T) {
+	all := someMap(6)
+	nodes := slices.Clone(all.Nodes)
+	nodes[1].State, nodes[3].State, nodes[4].State = Leaving, Down, Left
+	m := NewMap("c", 2, nodes)
+	if got := m.Readable(); !slices.Equal(got, []int{0, 1, 2, 5}) {
+		t.Errorf("readable are %v", got)
+	}
+	if m.Count(Up) != 3 || m.Count(Left) != 1 {
+		t.Errorf("%d up, %d left", m.Count(Up), m.Count(Left))
+	}
+	for i := range 500 {
+		h := HashObject("b", fmt.Sprint(i))
+		full := all.Rank(h)
+		want := func(of []int, states ...NodeState) []int {
+			return slices.DeleteFunc(slices.Clone(of), func(i int) bool { return !slices.Contains(states, m.Nodes[i].State) })
+		}
+		if got := m.Rank(h); !slices.Equal(got, full) {
+			t.Fatalf("rank %v, want %v", got, full)
+		}
+		if got := m.Rank(h, Up, Leaving); !slices.Equal(got, want(full, Up, Leaving)) {
+			t.Fatalf("rank of readable nodes %v", got)
+		}
+		up := want(full, Up)
+		for n := range 5 {
+			if got := m.Holders(h, n); !slices.Equal(got, up[:min(n, 3)]) {
+				t.Fatalf("%d holders are %v, want the first of %v", n, got, up)
+			}
+		}
+		if m.Owner(h) != up[0] {
+			t.Fatalf("the owner is %d, want %d", m.Owner(h), up[0])
+		}
+	}
+	for i := range nodes {
+		nodes[i].State = Down
+	}
+	if none := NewMap("c", 3, nodes); none.Owner(7) != -1 || len(none.Holders(7, 1)) != 0 || len(none.Holders(7, 3)) != 0 {
+		t.Error("a map without nodes that are up has an owner")
+	}
+}
+
+func TestMapHash(t *testing.T) {
+	base := someMap(4)
+	if base.Hash() != NewMap("other", 9, base.Nodes).Hash() {
+		t.Error("the hash depends on the version")
+	}
+	seen := map[uint64]string{base.Hash(): "the map itself"}
+	for what, change := range map[string]func(n *Node){
+		"name": func(n *Node) { n.Name = "x" }, "weight": func(n *Node) { n.Weight = 2 }, "epoch": func(n *Node) { n.Epoch++ }, "state": func(n *Node) { n.State = Down },
+	} {
+		nodes := slices.Clone(base.Nodes)
+		change(&nodes[2])
+		h := NewMap("c", 1, nodes).Hash()
+		if same, ok := seen[h]; ok {
+			t.Errorf("a change of the %s hashes like %s", what, same)
+		}
+		seen[h] = what
+	}
+	nodes := slices.Clone(base.Nodes)
+	nodes[0].Weight = 1
+	if NewMap("c", 1, nodes).Hash() != base.Hash() {
+		t.Error("weights 0 and 1 differ")
+	}
+}
+
+// Whatever order records of a node come in, the newest wins, and of equal epochs the
+// higher state.
+func TestNewestRecordWins(t *testing.T) {
+	var all []Node
+	for epoch := range uint64(3) {
+		for s := Up; s <= Left; s++ {
+			all = append(all, Node{Name: "n", Addr: "a:1", Epoch: epoch, State: s})
+		}
+	}
+	for i, a := range all {
+		for j, b := range all {
+			want := all[max(i, j)]
+			got := NewMap("c", 1, []Node{a}).Merge(NewMap("c", 1, []Node{b}))
+			if got.Nodes[0] != want {
+				t.Errorf("%+v and %+v give %+v", a, b, got.Nodes[0])
+			}
+			if a.Newer(b) != (i > j) {
+				t.Errorf("%+v newer than %+v: %v", a, b, a.Newer(b))
+			}
+		}
+	}
+}
+
 func BenchmarkOwner(b *testing.B) {
 	for _, n := range []int{3, 1000} {
 		m := someMap(n)

@@ -1,9 +1,6 @@
 package peer
 
 import (
-	"time"
-
-	"sheaf/internal/names"
 	"sheaf/peer/wire"
 )
 
@@ -17,50 +14,6 @@ func (*Ask) Encode(*wire.Encoder) {}
 
 // Field knows no fields.
 func (*Ask) Field(_ string, d *wire.Decoder) { d.Skip() }
-
-// BucketMessage is a bucket's record: TBucket in answers and between nodes,
-// TBucketCreate and TBucketDestroy as requests, which need only the name.
-type BucketMessage struct {
-	Kind     wire.Type
-	Name     string
-	Provider string
-	Created  time.Time
-	Epoch    uint64 // grows with each change; the highest wins
-	Deleted  bool   // kept so that a node that was away learns of it
-	Force    bool   // TBucketDestroy: with all its objects
-}
-
-func (m *BucketMessage) Type() wire.Type { return m.Kind }
-
-// Encode writes the fields.
-func (m *BucketMessage) Encode(e *wire.Encoder) {
-	e.Str("name", m.Name)
-	e.Str("provider", m.Provider)
-	e.Int("created", nanos(m.Created))
-	e.Uint("epoch", m.Epoch)
-	e.Bool("deleted", m.Deleted)
-	e.Bool("force", m.Force)
-}
-
-// Field reads one field.
-func (m *BucketMessage) Field(key string, d *wire.Decoder) {
-	switch key {
-	case "name":
-		m.Name = d.Str(names.MaxBucket)
-	case "provider":
-		m.Provider = d.Str(names.MaxBucket)
-	case "created":
-		m.Created = time.Unix(0, d.Int())
-	case "epoch":
-		m.Epoch = d.Uint()
-	case "deleted":
-		m.Deleted = d.Bool()
-	case "force":
-		m.Force = d.Bool()
-	default:
-		d.Skip()
-	}
-}
 
 // NodeStatus is what a node says of itself.
 type NodeStatus struct {

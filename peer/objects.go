@@ -48,4 +48,6 @@ type BucketInfo struct {
 	Name     string
 	Provider string
 	Created  time.Time
+	Epoch    uint64 // of its record; grows with each change
+	BucketProps
 }

@@ -32,6 +32,12 @@ func TestVectors(t *testing.T) {
 	check("bucket", &BucketMessage{Kind: wire.TBucket, Name: "photos", Provider: "sheaf", Created: at, Epoch: 12, Deleted: true}, nil, func() wire.Message { return &BucketMessage{Kind: wire.TBucket} })
 	check("bucket_create", &BucketMessage{Kind: wire.TBucketCreate, Name: "photos"}, nil, func() wire.Message { return &BucketMessage{Kind: wire.TBucketCreate} })
 	check("bucket_destroy", &BucketMessage{Kind: wire.TBucketDestroy, Name: "photos", Force: true}, nil, func() wire.Message { return &BucketMessage{Kind: wire.TBucketDestroy} })
+	check("map_states", &MapMessage{Kind: wire.TMap, Map: NewMap("00ff", 8, []Node{{Name: "n1", Addr: "a:1", Epoch: 9}, {Name: "n2", Addr: "a:2", Epoch: 9, State: Leaving},
+		{Name: "n3", Addr: "a:3", Epoch: 9, State: Down}, {Name: "n4", Addr: "a:4", Epoch: 9, State: Left}})}, nil, func() wire.Message { return &MapMessage{Kind: wire.TMap} })
+	props := BucketProps{Copies: 3, Durability: Relaxed, Backend: "s3://b?region=x", Validate: true}
+	check("bucket_props", &BucketMessage{Kind: wire.TBucket, Name: "photos", Provider: "sheaf", Created: at, Epoch: 12, Props: props}, nil, func() wire.Message { return &BucketMessage{Kind: wire.TBucket} })
+	check("bucket_show", &BucketMessage{Kind: wire.TBucketShow, Name: "photos"}, nil, func() wire.Message { return &BucketMessage{Kind: wire.TBucketShow} })
+	check("bucket_set", NewBucketSet("photos", BucketChange{Copies: &props.Copies, Validate: new(bool)}), nil, func() wire.Message { return new(BucketSet) })
 	for name, kind := range map[string]wire.Type{"get": wire.TGet, "head": wire.THead, "delete": wire.TDelete, "members": wire.TMembers} {
 		check(name, &ObjectRequest{Kind: kind, Bucket: "b", Object: "s.tar", Member: "a/b", Start: 300, Length: -1, Forwarded: true}, nil, func() wire.Message { return &ObjectRequest{Kind: kind} })
 	}

@@ -12,11 +12,11 @@ import (
 )
 
 func (b bucketRecord) message() *peer.BucketMessage {
-	return &peer.BucketMessage{Kind: wire.TBucket, Name: b.Name, Provider: b.Provider, Created: b.Created, Epoch: b.Epoch, Deleted: b.Deleted}
+	return &peer.BucketMessage{Kind: wire.TBucket, Name: b.Name, Provider: b.Provider, Created: b.Created, Epoch: b.Epoch, Deleted: b.Deleted, Props: b.BucketProps}
 }
 
 func recordOf(m *peer.BucketMessage) bucketRecord {
-	return bucketRecord{Name: m.Name, Provider: m.Provider, Created: m.Created, Epoch: m.Epoch, Deleted: m.Deleted}
+	return bucketRecord{Name: m.Name, Provider: m.Provider, Created: m.Created, Epoch: m.Epoch, Deleted: m.Deleted, BucketProps: m.Props.WithDefaults()}
 }
 
 // applyRecords makes the disks agree with records that are new. A bucket that was
@@ -90,11 +90,78 @@ func (n *Node) serveBucketCreate(ctx context.Context, c *peer.ServerCall) error 
 	if _, ok := st.bucket(msg.Name); ok {
 		return &errs.Error{Code: errs.AlreadyExists, Op: "create bucket", Bucket: msg.Name}
 	}
-	b := bucketRecord{Name: msg.Name, Provider: names.Local, Created: time.Now(), Epoch: nextEpoch(st.Buckets[msg.Name].Epoch)}
+	props := msg.Props.WithDefaults()
+	if err := n.checkProps(ctx, msg.Name, props, true); err != nil {
+		return err
+	}
+	b := bucketRecord{Name: msg.Name, Provider: names.Local, Created: time.Now(), Epoch: nextEpoch(st.Buckets[msg.Name].Epoch), BucketProps: props}
 	if _, err := n.update(nil, []bucketRecord{b}); err != nil {
 		return err
 	}
 	n.push(ctx)
+	return c.W.Frame(b.message(), nil)
+}
+
+// checkProps refuses properties that can't be; more tells that copies are asked for that
+// weren't before.
+func (n *Node) checkProps(ctx context.Context, bucket string, p peer.BucketProps, more bool) error {
+	err := p.Check()
+	if up := n.Map().Count(peer.Up); err == nil && more && p.Copies > up {
+		err = errs.New(errs.InvalidArgument, "bucket properties", fmt.Sprintf("%d copies need %d nodes that are up, and the cluster has %d", p.Copies, p.Copies, up))
+	}
+	if err == nil && p.Backend != "" {
+		if n.checkBackend == nil {
+			err = errs.New(errs.NotSupported, "bucket properties", "this node has no backends")
+		} else {
+			err = n.checkBackend(ctx, p.Backend)
+		}
+	}
+	if err != nil {
+		e := errs.Flatten(err)
+		e.Bucket = bucket
+		return e
+	}
+	return nil
+}
+
+// serveBucketSet changes a bucket's properties.
+func (n *Node) serveBucketSet(ctx context.Context, c *peer.ServerCall) error {
+	var msg peer.BucketSet
+	if err := c.R.Decode(&msg); err != nil {
+		return err
+	}
+	b, ok := n.state.Load().bucket(msg.Name)
+	if !ok {
+		return &errs.Error{Code: errs.BucketNotFound, Op: "set bucket", Bucket: msg.Name}
+	}
+	props := msg.Change().Apply(b.BucketProps).WithDefaults()
+	if props == b.BucketProps {
+		return c.W.Frame(b.message(), nil)
+	}
+	if props.Backend != b.Backend {
+		return &errs.Error{Code: errs.InvalidArgument, Op: "set bucket", Bucket: msg.Name, Msg: "the backend is chosen when a bucket is made, and stays"}
+	}
+	if err := n.checkProps(ctx, msg.Name, props, props.Copies > b.Copies); err != nil {
+		return err
+	}
+	b.BucketProps, b.Epoch = props, nextEpoch(b.Epoch)
+	if _, err := n.update(nil, []bucketRecord{b}); err != nil {
+		return err
+	}
+	n.push(ctx)
+	return c.W.Frame(b.message(), nil)
+}
+
+// serveBucketShow tells about one bucket.
+func (n *Node) serveBucketShow(_ context.Context, c *peer.ServerCall) error {
+	msg := peer.BucketMessage{Kind: wire.TBucketShow}
+	if err := c.R.Decode(&msg); err != nil {
+		return err
+	}
+	b, ok := n.state.Load().bucket(msg.Name)
+	if !ok {
+		return &errs.Error{Code: errs.BucketNotFound, Op: "show bucket", Bucket: msg.Name}
+	}
 	return c.W.Frame(b.message(), nil)
 }
 

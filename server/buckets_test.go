@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -33,8 +34,8 @@ func bucketNames(t *testing.T, p *peer.Client, addr string) string {
 func TestBuckets(t *testing.T) {
 	c := testcluster.Start(t, testcluster.Options{})
 	ctx := bounded(t)
-	must(t, c.Peer.CreateBucket(ctx, "one"))
-	must(t, c.Peer.CreateBucket(ctx, "Two.2-2_2"))
+	must(t, c.Peer.CreateBucket(ctx, "one", peer.BucketProps{}))
+	must(t, c.Peer.CreateBucket(ctx, "Two.2-2_2", peer.BucketProps{}))
 	for _, n := range c.Nodes {
 		if got := bucketNames(t, c.Peer, n.Addr()); got != "Two.2-2_2 one" {
 			t.Errorf("node %s has the buckets %q", n.Name(), got)
@@ -48,11 +49,11 @@ func TestBuckets(t *testing.T) {
 		}
 	}
 	for range c.Nodes { // each of them answers in turn
-		fails(t, "create again", c.Peer.CreateBucket(ctx, "one"), errs.AlreadyExists, `one`)
+		fails(t, "create again", c.Peer.CreateBucket(ctx, "one", peer.BucketProps{}), errs.AlreadyExists, `one`)
 		fails(t, "destroy none", c.Peer.DestroyBucket(ctx, "none", false), errs.BucketNotFound, "none")
 	}
 	for _, bad := range []string{"", ".", "..", "a/b", "-a", "_a", ".a", "a b", "a\x00", "ü", "%ob", "@a", strings.Repeat("a", 64)} {
-		err := c.Peer.CreateBucket(ctx, bad)
+		err := c.Peer.CreateBucket(ctx, bad, peer.BucketProps{})
 		if code := errs.CodeOf(err); code != errs.InvalidArgument && code != errs.Protocol {
 			t.Errorf("bucket %q: %v", bad, err)
 		}
@@ -84,7 +85,7 @@ func TestBuckets(t *testing.T) {
 	fails(t, "put into a destroyed bucket", err, errs.BucketNotFound, "one")
 
 	// Made again it is a new bucket.
-	must(t, c.Peer.CreateBucket(ctx, "one"))
+	must(t, c.Peer.CreateBucket(ctx, "one", peer.BucketProps{}))
 	if objects, _, _ := listAll(t, c.Peer, "one", peer.ListOptions{}); len(objects) != 0 {
 		t.Errorf("the new bucket holds %q", objects)
 	}
@@ -93,6 +94,82 @@ func TestBuckets(t *testing.T) {
 		fails(t, "an object of the bucket before", err, errs.NotFound)
 	}
 	must(t, c.Peer.DestroyBucket(ctx, "one", false))
+}
+
+func TestBucketProps(t *testing.T) {
+	t.Parallel()
+	c := testcluster.Start(t, testcluster.Options{})
+	ctx := bounded(t)
+	must(t, c.Peer.CreateBucket(ctx, "plain", peer.BucketProps{}))
+	must(t, c.Peer.CreateBucket(ctx, "own", peer.BucketProps{Copies: 3, Durability: peer.Relaxed}))
+	want := map[string]peer.BucketProps{"plain": {Copies: 1, Durability: peer.Sync}, "own": {Copies: 3, Durability: peer.Relaxed}}
+	check := func(p *peer.Client) {
+		t.Helper()
+		for range c.Nodes { // each of them answers in turn
+			list, err := p.Buckets(ctx)
+			must(t, err)
+			for _, b := range list {
+				if b.BucketProps != want[b.Name] {
+					t.Errorf("bucket %s has %+v, want %+v", b.Name, b.BucketProps, want[b.Name])
+				}
+				if one, err := p.Bucket(ctx, b.Name); err != nil || !reflect.DeepEqual(one, b) {
+					t.Errorf("%+v %v, listed is %+v", one, err, b)
+				}
+			}
+		}
+	}
+	check(c.Peer)
+	before, err := c.Peer.Bucket(ctx, "plain")
+	must(t, err)
+	two := 2
+	after, err := c.Peer.SetBucket(ctx, "plain", peer.BucketChange{Copies: &two})
+	must(t, err)
+	want["plain"] = peer.BucketProps{Copies: 2, Durability: peer.Sync}
+	if after.BucketProps != want["plain"] || after.Epoch <= before.Epoch {
+		t.Errorf("%+v after the change, %+v before", after, before)
+	}
+	check(c.Peer)
+	if same, err := c.Peer.SetBucket(ctx, "plain", peer.BucketChange{Copies: &two}); err != nil || same.Epoch != after.Epoch {
+		t.Errorf("%+v %v after a change to what it is, %+v before", same, err, after)
+	}
+
+	four, none, bad, url := 4, 0, "often", "s3://x"
+	for _, f := range []struct {
+		p     peer.BucketProps
+		code  errs.Code
+		words []string
+	}{
+		{peer.BucketProps{Copies: 4}, errs.InvalidArgument, []string{"4 copies", "has 3", "bad"}},
+		{peer.BucketProps{Copies: 65, Durability: "often"}, errs.InvalidArgument, []string{"copies is 65", `"often"`}},
+		{peer.BucketProps{Backend: "s3://x"}, errs.NotSupported, []string{"backend"}},
+		{peer.BucketProps{Validate: true}, errs.InvalidArgument, []string{"validate needs a backend"}},
+	} {
+		fails(t, fmt.Sprintf("create with %+v", f.p), c.Peer.CreateBucket(ctx, "bad", f.p), f.code, f.words...)
+	}
+	for _, ch := range []peer.BucketChange{{Copies: &four}, {Durability: &bad}, {Backend: &url}} {
+		_, err := c.Peer.SetBucket(ctx, "own", ch)
+		fails(t, fmt.Sprintf("change %+v", ch), err, errs.InvalidArgument, "own")
+	}
+	if got, err := c.Peer.SetBucket(ctx, "own", peer.BucketChange{Copies: &none}); err != nil || got.Copies != 1 {
+		t.Errorf("0 copies, which stands for the default: %+v %v", got, err)
+	}
+	want["own"] = peer.BucketProps{Copies: 1, Durability: peer.Relaxed}
+	_, err = c.Peer.SetBucket(ctx, "nix", peer.BucketChange{Copies: &two})
+	fails(t, "change of no bucket", err, errs.BucketNotFound, "nix")
+	_, err = c.Peer.Bucket(ctx, "nix")
+	fails(t, "show no bucket", err, errs.BucketNotFound, "nix")
+	check(c.Peer)
+
+	// They are there after all nodes were gone, at other addresses too.
+	for _, n := range c.Nodes {
+		must(t, n.Close())
+	}
+	for i := range c.Nodes {
+		n := testcluster.Restart(t, c, i, "127.0.0.1:0")
+		t.Cleanup(func() { must(t, n.Close()) })
+	}
+	p, _ := testcluster.Client(t, testcluster.Identity(t, c.Certs, peer.ClientName), c.Endpoint())
+	check(p)
 }
 
 // changeAt makes or destroys a bucket through one node.
@@ -209,7 +286,7 @@ func TestDestructionIsFinishedAtStart(t *testing.T) {
 		t.Errorf("on disk are %q %v", left, err)
 	}
 	p, _ := testcluster.Client(t, testcluster.Identity(t, c.Certs, peer.ClientName), addr)
-	must(t, p.CreateBucket(bounded(t), "b"))
+	must(t, p.CreateBucket(bounded(t), "b", peer.BucketProps{}))
 	_, err = p.Head(bounded(t), "b", "o")
 	fails(t, "an object of the bucket before", err, errs.NotFound)
 }

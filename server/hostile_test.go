@@ -277,7 +277,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	_, err = p.Put(bounded(t), "b", "o", bytes.NewReader([]byte("y")), peer.PutOptions{Size: 1})
 	fails(t, "a reader's PUT", err, errs.PermissionDenied, "reader", "writer")
 	fails(t, "a reader's DELETE", p.Delete(bounded(t), "b", "o"), errs.PermissionDenied)
-	fails(t, "a reader's bucket", p.CreateBucket(bounded(t), "c"), errs.PermissionDenied)
+	fails(t, "a reader's bucket", p.CreateBucket(bounded(t), "c", peer.BucketProps{}), errs.PermissionDenied)
 	fails(t, "a reader's end of a bucket", p.DestroyBucket(bounded(t), "b", true), errs.PermissionDenied)
 	healthy(t, c, "the strangers")
 }

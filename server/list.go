@@ -63,7 +63,7 @@ func (n *Node) listHere(ctx context.Context, bucket string, o peer.ListOptions) 
 // list asks all nodes for a page each, at once, and merges them. A node that doesn't
 // answer fails the listing: a part of the names would look like all of them.
 func (n *Node) list(ctx context.Context, bucket string, o peer.ListOptions) (*peer.ListPage, error) {
-	nodes := n.Map().Nodes
+	nodes := slices.DeleteFunc(slices.Clone(n.Map().Nodes), func(o peer.Node) bool { return o.State == peer.Left })
 	pages := make([]*peer.ListPage, len(nodes))
 	errors := make([]error, len(nodes))
 	done := make(chan struct{})

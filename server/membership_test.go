@@ -100,7 +100,7 @@ func TestJoin(t *testing.T) {
 	alone, err := server.Start(bounded(t), own)
 	must(t, err)
 	p, _ := testcluster.Client(t, testcluster.Identity(t, c.Certs, peer.ClientName), alone.Addr())
-	must(t, p.CreateBucket(bounded(t), "mine"))
+	must(t, p.CreateBucket(bounded(t), "mine", peer.BucketProps{}))
 	_, err = p.Put(bounded(t), "mine", "o", filled("x", 10), peer.PutOptions{Size: 10})
 	must(t, err)
 	must(t, alone.Close())

@@ -36,6 +36,9 @@ type Node struct {
 	admin    *admin
 	started  time.Time
 
+	// checkBackend refuses a backend's URL that this node can't use; nil when it has none.
+	checkBackend func(ctx context.Context, url string) error
+
 	state  atomic.Pointer[state]
 	saving sync.Mutex // held while the state is changed and saved
 
@@ -120,6 +123,8 @@ func (n *Node) handle() {
 	h(wire.TBucketCreate, peer.Writer, n.serveBucketCreate)
 	h(wire.TBucketDestroy, peer.Writer, n.serveBucketDestroy)
 	h(wire.TBucketList, peer.Reader, n.serveBucketList)
+	h(wire.TBucketSet, peer.Writer, n.serveBucketSet)
+	h(wire.TBucketShow, peer.Reader, n.serveBucketShow)
 	h(wire.TPut, peer.Writer, n.measured("put", n.servePut))
 	h(wire.TGet, peer.Reader, n.measured("get", n.serveGet))
 	h(wire.THead, peer.Reader, n.measured("head", n.serveHead))

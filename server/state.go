@@ -24,6 +24,7 @@ type bucketRecord struct {
 	Created  time.Time `json:"created"`
 	Epoch    uint64    `json:"epoch"`
 	Deleted  bool      `json:"deleted,omitempty"`
+	peer.BucketProps
 }
 
 // state is what all nodes of a cluster agree on: who they are and which buckets
@@ -42,8 +43,10 @@ func (b bucketRecord) newer(o bucketRecord) bool {
 		return b.Epoch > o.Epoch
 	case b.Deleted != o.Deleted:
 		return b.Deleted
+	case !b.Created.Equal(o.Created):
+		return b.Created.After(o.Created)
 	}
-	return b.Created.After(o.Created)
+	return fmt.Sprint(b.BucketProps) > fmt.Sprint(o.BucketProps)
 }
 
 // merge joins two views. changed tells whether the result differs from s.
@@ -118,6 +121,9 @@ func loadState(dirs []string) (*state, error) {
 			return nil, errs.New(errs.InvalidArgument, "read node state", fmt.Sprintf("%s belongs to node %q, another folder to %q", d, v.Name, s.Name))
 		}
 		s.Name = v.Name
+		for i, b := range v.Buckets {
+			v.Buckets[i].BucketProps = b.WithDefaults() // of a version before there were any
+		}
 		s, _ = s.merge(peer.NewMap(v.Cluster, v.Version, v.Nodes), v.Buckets)
 	}
 	return s, nil

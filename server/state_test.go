@@ -15,7 +15,7 @@ import (
 
 // record is a bucket's record; two with one epoch are the same record.
 func record(name string, epoch uint64) bucketRecord {
-	return bucketRecord{Name: name, Provider: "sheaf", Created: time.Unix(0, int64(epoch)).UTC(), Epoch: epoch, Deleted: epoch%3 == 0}
+	return bucketRecord{Name: name, Provider: "sheaf", Created: time.Unix(0, int64(epoch)).UTC(), Epoch: epoch, Deleted: epoch%3 == 0, BucketProps: peer.BucketProps{Copies: 1 + int(epoch%2), Durability: peer.Sync}}
 }
 
 func randomState(r *rand.Rand) *state {

@@ -30,7 +30,7 @@ func (p *program) bucketCommand() *cli.Command {
 				if err != nil {
 					return err
 				}
-				return withCluster(c.Context, clientOptionsOf(c), func(cl *cluster) error { return cl.CreateBucket(c.Context, name) })
+				return withCluster(c.Context, clientOptionsOf(c), func(cl *cluster) error { return cl.CreateBucket(c.Context, name, peer.BucketProps{}) })
 			},
 		}, {
 			Name: "ls", Usage: "list the buckets",

@@ -105,7 +105,7 @@ func Client(t testing.TB, id *peer.Identity, endpoint string) (*peer.Client, *pe
 func (c *Cluster) Bucket(t testing.TB, names ...string) {
 	t.Helper()
 	for _, b := range names {
-		if err := c.Peer.CreateBucket(t.Context(), b); err != nil && !errs.IsCode(err, errs.AlreadyExists) {
+		if err := c.Peer.CreateBucket(t.Context(), b, peer.BucketProps{}); err != nil && !errs.IsCode(err, errs.AlreadyExists) {
 			t.Fatal(err)
 		}
 	}

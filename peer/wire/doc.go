@@ -72,6 +72,11 @@ const (
 
 	TStatus     Type = 50
 	TNodeStatus Type = 51
+
+	TGossip     Type = 80
+	TBucketSet  Type = 81
+	TBucketShow Type = 82
+	TLeave      Type = 83
 )
 
 // Message is one message: its number and its fields.

@@ -247,6 +247,7 @@ _NODE = Map(
         "admin": Text(form=_host_port),
         "weight": Uint(),
         "epoch": Uint(),
+        "state": Uint(3),
     }
 )
 
@@ -266,6 +267,13 @@ _RECORD: dict[str, Field] = {
     "created": _TIME,
     "epoch": Uint(),
     "deleted": Flag(),
+}
+
+_PROPS: dict[str, Field] = {
+    "copies": Uint(65_536),
+    "durability": Text(63),
+    "backend": Text(2048),
+    "validate": Flag(),
 }
 
 _GET = Map(
@@ -320,10 +328,10 @@ _ALL = [
     Kind(11, "Map", _CLUSTER_MAP),
     Kind(12, "MapPush", _CLUSTER_MAP),
     Kind(13, "Join", _CLUSTER_MAP),
-    Kind(20, "BucketCreate", Map(_RECORD)),
+    Kind(20, "BucketCreate", Map({**_RECORD, **_PROPS})),
     Kind(21, "BucketDestroy", Map({**_RECORD, "force": Flag()})),
     Kind(22, "BucketList"),
-    Kind(23, "Bucket", Map(_RECORD)),
+    Kind(23, "Bucket", Map({**_RECORD, **_PROPS})),
     Kind(
         30,
         "Put",
@@ -404,6 +412,8 @@ _ALL = [
             }
         ),
     ),
+    Kind(81, "BucketSet", Map({"name": _NEEDED_BUCKET, "set": Array(Text(32), 16), **_PROPS})),
+    Kind(82, "BucketShow", Map({"name": _NEEDED_BUCKET})),
 ]
 
 BY_NUMBER = {kind.number: kind for kind in _ALL}
