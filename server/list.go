@@ -54,7 +54,7 @@ func (n *Node) listHere(ctx context.Context, bucket string, o peer.ListOptions) 
 	if len(p.Objects) > 0 {
 		out.Objects = make([]peer.ObjectInfo, len(p.Objects))
 		for i, o := range p.Objects {
-			out.Objects[i] = peer.ObjectInfo(o)
+			out.Objects[i] = objectInfo(o)
 		}
 	}
 	return out, nil

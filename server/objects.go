@@ -95,7 +95,7 @@ func (n *Node) servePut(ctx context.Context, c *peer.ServerCall) error {
 			return err
 		}
 		n.metrics.written.Add(float64(got.Size))
-		info = peer.ObjectInfo(got)
+		info = objectInfo(got)
 	}
 	return c.W.Frame((*peer.ObjectMessage)(&info), nil)
 }
@@ -170,7 +170,7 @@ func (n *Node) serveHead(ctx context.Context, c *peer.ServerCall) error {
 		if err != nil {
 			return err
 		}
-		info = peer.ObjectInfo(got)
+		info = objectInfo(got)
 	} else {
 		var p batching.Payload
 		if info, p, err = n.openEntry(ctx, &batching.Entry{Bucket: req.Bucket, ObjName: req.Object, ArchPath: req.Member}); err != nil {
@@ -190,10 +190,12 @@ func (n *Node) serveDelete(ctx context.Context, c *peer.ServerCall) error {
 		return n.relay(ctx, c, owner, req)
 	}
 	if !names.IsShard(req.Object) {
-		return n.store.Delete(req.Bucket, req.Object)
+		_, err = n.store.Delete(req.Bucket, req.Object, 0, store.Condition{})
+		return err
 	}
 	defer n.shards.drop(req.Bucket, req.Object)
-	return n.store.Delete(req.Bucket, req.Object)
+	_, err = n.store.Delete(req.Bucket, req.Object, 0, store.Condition{})
+	return err
 }
 
 func (n *Node) serveMembers(ctx context.Context, c *peer.ServerCall) error {
@@ -209,7 +211,7 @@ func (n *Node) serveMembers(ctx context.Context, c *peer.ServerCall) error {
 		return err
 	}
 	defer obj.Close()
-	info := peer.ObjectInfo(obj.Info())
+	info := objectInfo(obj.Info())
 	if err := c.W.Frame((*peer.ObjectMessage)(&info), nil); err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func (n *Node) openEntry(ctx context.Context, e *batching.Entry) (peer.ObjectInf
 		_ = obj.Close()
 		return peer.ObjectInfo{}, batching.Payload{}, err
 	}
-	return peer.ObjectInfo(info), batching.Payload{R: obj, Off: off, Size: size, Version: info.Version,
+	return objectInfo(info), batching.Payload{R: obj, Off: off, Size: size, Version: info.Version,
 		Sum: info.Checksum, Summed: size == info.Size, Closer: obj}, nil
 }
 
@@ -62,5 +62,5 @@ func (n *Node) openMember(ctx context.Context, e *batching.Entry) (peer.ObjectIn
 		return peer.ObjectInfo{}, batching.Payload{}, err
 	}
 	info := store.Info{Name: m.Name, Size: m.Size, Version: obj.Info().Version, ModTime: m.ModTime}
-	return peer.ObjectInfo(info), batching.Payload{R: obj, Off: m.Offset + off, Size: size, Version: info.Version, Closer: obj}, nil
+	return objectInfo(info), batching.Payload{R: obj, Off: m.Offset + off, Size: size, Version: info.Version, Closer: obj}, nil
 }

@@ -204,6 +204,9 @@ func (s *Store) DestroyBucket(name string) error {
 	b.life.Lock()
 	begun, err := b.moveToTrash()
 	if begun {
+		for _, m := range s.mounts {
+			err = errors.Join(err, m.records.drop(name))
+		}
 		b.gone = true
 		s.mu.Lock()
 		delete(s.buckets, name)

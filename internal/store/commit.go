@@ -5,47 +5,57 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// commit gives a sealed work file its name and removes what it replaces.
-func (b *bucket) commit(name string, w *work, to place) error {
-	st := b.s.stripe(b.name, name)
+// commit gives a staged object its name and removes what it replaces.
+func (b *bucket) commit(t *Staged, version uint64, c Condition) (Info, error) {
+	st := b.s.stripe(b.name, t.name)
 	st.Lock()
 	defer st.Unlock()
 	b.life.RLock()
 	defer b.life.RUnlock()
 	if err := b.alive(); err != nil {
-		return err
+		return Info{}, err
 	}
-	old, high, err := b.copies(name)
+	k, err := b.known(t.name)
 	if err != nil {
-		return err
+		return Info{}, err
 	}
-	high = max(high, st.high)
-	if w.attr.version <= high {
-		if err := w.seal(max(high+1, uint64(time.Now().UnixNano())), w.attr.name); err != nil {
-			return err
+	if err := c.check(k); err != nil {
+		return Info{}, err
+	}
+	w := t.w
+	switch {
+	case version == 0:
+		version = b.s.pick(w.attr.version, max(k.rec.Version, st.high))
+	case version <= k.rec.Version:
+		return k.rec.Info, nil
+	}
+	if version != w.attr.version {
+		if err := w.seal(version, w.attr.name, t.relaxed); err != nil {
+			return Info{}, err
 		}
 	}
-	err = b.install(w, to, old)
+	err = b.install(w, t.to, k.at, t.relaxed)
 	if err == errOccupied {
-		to = to.br.long(name)
-		if err := w.seal(w.attr.version, name); err != nil {
-			return err
+		t.to = t.to.br.long(t.name)
+		if err := w.seal(version, t.name, t.relaxed); err != nil {
+			return Info{}, err
 		}
-		err = b.install(w, to, old)
+		err = b.install(w, t.to, k.at, t.relaxed)
 	}
 	if err != nil {
-		return err
+		return Info{}, err
 	}
-	st.high = w.attr.version
+	st.high = max(st.high, version)
+	info := w.attr.info(t.name)
+	b.note(t.to, info)
 	// From here on the object is written. What can't be removed is less preferred than
 	// what was written, so it is only lost space.
-	for _, p := range old {
-		if p.path == to.path {
+	for _, p := range k.at {
+		if p.path == t.to.path {
 			continue
 		}
 		b.moves.Add(1)
@@ -55,10 +65,39 @@ func (b *bucket) commit(name string, w *work, to place) error {
 		}
 		b.prune(p)
 	}
-	if len(old) > 0 {
-		b.dropIndex(name)
+	if len(k.at) > 0 {
+		b.dropIndex(t.name)
 	}
-	return nil
+	return info, nil
+}
+
+// pick gives the version of a write: the one guessed if it is above all that is known,
+// else one that is above the clock too.
+func (s *Store) pick(guess, high uint64) uint64 {
+	if guess > high {
+		return guess
+	}
+	return max(high+1, uint64(s.now().UnixNano()))
+}
+
+// note tells the mountpaths' records of an object that is in place. It is in the files
+// already, so a record that can't be written is only told.
+func (b *bucket) note(at place, info Info) {
+	kind := placePlain
+	if at.hashed {
+		kind = placeHashed
+	}
+	for _, br := range b.branches {
+		var err error
+		if br == at.br {
+			err = br.mount.records.put(b.name, Record{Info: info}, kind)
+		} else {
+			err = br.mount.records.del(b.name, info.Name)
+		}
+		if err != nil {
+			b.s.log.Error("the records of a mountpath can't be written", "folder", br.mount.dir, "bucket", b.name, "object", info.Name, "err", err)
+		}
+	}
 }
 
 // errOccupied: the plain place can't be had, another object needs the folder or file.
@@ -66,7 +105,7 @@ var errOccupied = errors.New("occupied")
 
 // install renames the work file to its place and makes that durable. If it can't, it
 // takes the rename back.
-func (b *bucket) install(w *work, to place, old []place) error {
+func (b *bucket) install(w *work, to place, old []place, relaxed bool) error {
 	replaces := false
 	for _, p := range old {
 		replaces = replaces || p.path == to.path
@@ -79,7 +118,9 @@ func (b *bucket) install(w *work, to place, old []place) error {
 	if err != nil {
 		return err
 	}
-	if err := b.s.disk.syncDir(to.dir()); err != nil {
+	if relaxed {
+		b.s.loose.Store(true)
+	} else if err := b.s.disk.syncDir(to.dir()); err != nil {
 		b.takeBack(w, to, replaces, exchanged)
 		return fmt.Errorf("sync folder %s: %w", to.dir(), diskFault(err))
 	}
@@ -198,4 +239,21 @@ func (b *bucket) removeEmpty(dir, root string) {
 			return
 		}
 	}
+}
+
+// settle makes an object durable that a relaxed write may have left to the kernel.
+func (b *bucket) settle(name string) error {
+	if !b.s.loose.Load() {
+		return nil
+	}
+	fd, _, p, err := b.find(name)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), p.path)
+	defer f.Close()
+	if err := b.s.disk.sync(f); err != nil {
+		return err
+	}
+	return diskFault(b.s.disk.syncDir(p.dir()))
 }

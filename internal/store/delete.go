@@ -2,45 +2,71 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 
 	"sheaf/internal/errs"
 )
 
-// Delete removes an object and its index and returns when that is on disk.
-func (s *Store) Delete(bucket, name string) error {
+// Delete writes a tombstone, removes the object and its index, and returns when that is on
+// disk. With a version of 0 the store picks one above every version of the name that it
+// knows, and says NotFound where there is no object; with another the tombstone is written
+// in any case, unless what is there is as new, which then is returned.
+func (s *Store) Delete(bucket, name string, version uint64, c Condition) (Record, error) {
 	const op = "delete"
 	b, err := s.begin(bucket, &name)
 	if err != nil {
-		return fail(op, bucket, name, err)
+		return Record{}, fail(op, bucket, name, err)
 	}
 	defer s.calls.Done()
-	return fail(op, bucket, name, b.delete(name))
+	if err := c.validate(); err != nil {
+		return Record{}, fail(op, bucket, name, err)
+	}
+	r, err := b.delete(name, version, c)
+	return r, fail(op, bucket, name, err)
 }
 
-func (b *bucket) delete(name string) error {
+func (b *bucket) delete(name string, version uint64, c Condition) (Record, error) {
 	st := b.s.stripe(b.name, name)
 	st.Lock()
 	defer st.Unlock()
 	b.life.RLock()
 	defer b.life.RUnlock()
 	if err := b.alive(); err != nil {
-		return err
+		return Record{}, err
 	}
-	old, high, err := b.copies(name)
+	k, err := b.known(name)
 	if err != nil {
-		return err
+		return Record{}, err
 	}
-	if len(old) == 0 {
-		return errs.New(errs.NotFound, "", "")
+	if err := c.check(k); err != nil {
+		return Record{}, err
 	}
-	st.high = max(st.high, high)
+	switch {
+	case version == 0 && !k.live():
+		return Record{}, errs.New(errs.NotFound, "", "")
+	case version == 0:
+		version = b.s.pick(0, max(k.rec.Version, st.high))
+	case version <= k.rec.Version:
+		return k.rec, nil
+	}
+	// The tombstone first: should the files stay, the next start removes them.
+	r := Record{Info: Info{Name: name, Version: version, ModTime: b.s.now()}, Deleted: true}
+	if err := b.ranked(name)[0].mount.records.tomb(b.name, r); err != nil {
+		return Record{}, diskFault(err)
+	}
+	st.high = max(st.high, version)
+	return r, b.removeAll(name, k.at)
+}
+
+// removeAll removes an object's files and its index, durably. The caller holds the stripe.
+func (b *bucket) removeAll(name string, at []place) error {
 	b.dropIndex(name)
 	// The least preferred first, each durable before the next: an older copy must not
 	// come to light.
-	for i := len(old) - 1; i >= 0; i-- {
-		p := old[i]
+	for i := len(at) - 1; i >= 0; i-- {
+		p := at[i]
 		if err := os.Remove(p.path); err != nil {
 			return diskFault(err)
 		}
@@ -50,6 +76,43 @@ func (b *bucket) delete(name string) error {
 		b.prune(p)
 	}
 	return nil
+}
+
+// Remove takes away what the store has of a name, object or tombstone, if its version
+// still is the given one; else it says VersionMismatch, or NotFound. No tombstone stays.
+func (s *Store) Remove(bucket, name string, version uint64) error {
+	const op = "remove"
+	b, err := s.begin(bucket, &name)
+	if err != nil {
+		return fail(op, bucket, name, err)
+	}
+	defer s.calls.Done()
+	return fail(op, bucket, name, b.remove(name, version))
+}
+
+func (b *bucket) remove(name string, version uint64) error {
+	st := b.s.stripe(b.name, name)
+	st.Lock()
+	defer st.Unlock()
+	b.life.RLock()
+	defer b.life.RUnlock()
+	if err := b.alive(); err != nil {
+		return err
+	}
+	k, err := b.known(name)
+	switch {
+	case err != nil:
+		return err
+	case k.rec.Version == 0 && len(k.at) == 0:
+		return errs.New(errs.NotFound, "", "")
+	case k.rec.Version != version:
+		return errs.New(errs.VersionMismatch, "", fmt.Sprintf("there is version %d, %d was asked for", k.rec.Version, version))
+	}
+	st.high = max(st.high, version)
+	if err := b.removeAll(name, k.at); err != nil {
+		return err
+	}
+	return b.forget(name)
 }
 
 // syncRemoval makes the removal of p durable. Where another Delete has pruned p's folder

@@ -92,9 +92,9 @@ func (b *bucket) writeIndex(name string, blob []byte) error {
 	if err := b.alive(); err != nil {
 		return err
 	}
-	if old, _, err := b.copies(name); err != nil {
+	if k, err := b.copies(name); err != nil {
 		return err
-	} else if len(old) == 0 {
+	} else if len(k.at) == 0 {
 		return errs.New(errs.NotFound, "", "")
 	}
 	// The name isn't synced: an index lost in a power cut is made again.

@@ -38,8 +38,8 @@ func TestIndex(t *testing.T) {
 	put(t, s, "s.tar", "newer")
 	_, err = s.ReadIndex("b", "s.tar")
 	wantCode(t, err, errs.NotFound)
-	must(t, s.Delete("b", "s.tar"))
-	must(t, s.Delete("b", "s.tar/x"))
+	del(t, s, "s.tar")
+	del(t, s, "s.tar/x")
 	_, err = s.ReadIndex("b", "s.tar/x")
 	wantCode(t, err, errs.NotFound)
 	if got := files(t, s); len(got) != 0 {

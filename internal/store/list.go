@@ -179,11 +179,10 @@ func (b *bucket) lookUp(it item, several bool) (Info, bool, error) {
 		}
 	}
 	// In several places, or moved meanwhile: the order of preference decides.
-	fd, a, err := b.find(it.key)
+	info, err := b.stat(it.key)
 	switch {
 	case err == nil:
-		unix.Close(fd)
-		return a.info(it.key), true, nil
+		return info, true, nil
 	case errs.IsCode(err, errs.NotFound):
 		return Info{}, false, nil
 	}

@@ -29,6 +29,8 @@ type mountpath struct {
 	id   string // random, kept in the folder: HRW doesn't see where it is mounted
 	seed uint64
 	lock *os.File // holds the flock
+
+	records records
 }
 
 // openMountpath takes a folder: makes it, locks it, reads or gives its identity and
@@ -43,7 +45,7 @@ func openMountpath(dir string) (_ *mountpath, err error) {
 	if dir, err = filepath.EvalSymlinks(dir); err != nil {
 		return nil, err
 	}
-	m := &mountpath{dir: dir}
+	m := &mountpath{dir: dir, records: &tombs{all: map[string]map[string]Record{}}}
 	if m.lock, err = os.OpenFile(filepath.Join(dir, identityFile), os.O_RDWR|os.O_CREATE, 0o644); err != nil {
 		return nil, err
 	}

@@ -7,7 +7,6 @@ import (
 	"os"
 
 	"github.com/zeebo/xxh3"
-	"golang.org/x/sys/unix"
 
 	"sheaf/internal/errs"
 )
@@ -33,7 +32,7 @@ func (s *Store) Open(bucket, name string) (*Object, error) {
 		return nil, fail(op, bucket, name, err)
 	}
 	defer s.calls.Done()
-	fd, a, err := b.find(name)
+	fd, a, _, err := b.find(name)
 	if err != nil {
 		return nil, fail(op, bucket, name, err)
 	}
@@ -48,12 +47,8 @@ func (s *Store) Stat(bucket, name string) (Info, error) {
 		return Info{}, fail(op, bucket, name, err)
 	}
 	defer s.calls.Done()
-	fd, a, err := b.find(name)
-	if err != nil {
-		return Info{}, fail(op, bucket, name, err)
-	}
-	unix.Close(fd)
-	return a.info(name), nil
+	info, err := b.stat(name)
+	return info, fail(op, bucket, name, err)
 }
 
 // Info describes the version that is open.
@@ -85,14 +80,32 @@ func (o *Object) VerifyReader() io.Reader {
 	return &verifier{o: o, hash: xxh3.New()}
 }
 
+// Verify reads an object and compares its checksum. Unless limit is nil, it is called with
+// the number of bytes before they are read, and may wait.
+func (s *Store) Verify(ctx context.Context, bucket, name string, limit func(ctx context.Context, n int) error) (Info, error) {
+	o, err := s.Open(bucket, name)
+	if err != nil {
+		return Info{}, err
+	}
+	defer o.Close()
+	return o.info, o.verify(ctx, limit)
+}
+
 // Verify reads the object and compares its checksum.
-func (o *Object) Verify(ctx context.Context) error {
+func (o *Object) Verify(ctx context.Context) error { return o.verify(ctx, nil) }
+
+func (o *Object) verify(ctx context.Context, limit func(ctx context.Context, n int) error) error {
 	buf := o.s.buffers.Get().(*[bufferSize]byte)
 	defer o.s.buffers.Put(buf)
-	r := o.VerifyReader()
+	r := &verifier{o: o, hash: xxh3.New()}
 	for {
 		if err := ctx.Err(); err != nil {
 			return o.fail("verify", err)
+		}
+		if n := min(int64(len(buf)), o.info.Size-r.off); limit != nil && n > 0 {
+			if err := limit(ctx, int(n)); err != nil {
+				return o.fail("verify", err)
+			}
 		}
 		if _, err := r.Read(buf[:]); err == io.EOF {
 			return nil

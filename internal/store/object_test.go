@@ -94,7 +94,7 @@ func TestUnsound(t *testing.T) {
 			put(t, s, "d/o", "newer")
 			wantBody(t, s, "d/o", "newer")
 			must(t, c.spoil(path))
-			must(t, s.Delete("b", "d/o"))
+			del(t, s, "d/o")
 			if got := files(t, s); len(got) != 0 {
 				t.Errorf("left: %q", got)
 			}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // maxDir bounds the path of a mountpath in bytes, so that with the longest bucket
@@ -14,14 +15,18 @@ const maxDir = 1024
 
 // Options says where a Store keeps its objects.
 type Options struct {
-	Dirs   []string     // the mountpaths; made when missing
-	Logger *slog.Logger // default: nothing is logged
+	Dirs   []string         // the mountpaths; made when missing
+	Logger *slog.Logger     // default: nothing is logged
+	Now    func() time.Time // default: time.Now; versions come from it
 }
 
 // withDefaults fills what was left out.
 func (o Options) withDefaults() Options {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
 	}
 	return o
 }

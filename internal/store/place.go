@@ -148,25 +148,34 @@ func (p place) belongs(a attr, name string) error {
 
 // find opens the object. It doesn't lock: a name that moves from one place to a more
 // preferred one while find passes between them shows in bucket.moves.
-func (b *bucket) find(name string) (fd int, a attr, err error) {
+func (b *bucket) find(name string) (fd int, a attr, at place, err error) {
 	for {
 		before := b.moves.Load()
 		for p := range b.places(name) {
 			fd, a, err = p.open(name)
 			if err != errAbsent {
-				return fd, a, err
+				return fd, a, p, err
 			}
 		}
 		if b.moves.Load() == before {
-			return -1, attr{}, errs.New(errs.NotFound, "", "")
+			return -1, attr{}, place{}, errs.New(errs.NotFound, "", "")
 		}
 	}
 }
 
-// copies lists the places where a file is, the most preferred first, and the highest
-// version among them. A file that isn't sound counts, with no version: writing and
-// deleting are how one gets rid of it. The caller holds the stripe.
-func (b *bucket) copies(name string) (all []place, high uint64, err error) {
+// stat describes the object.
+func (b *bucket) stat(name string) (Info, error) {
+	fd, a, _, err := b.find(name)
+	if err != nil {
+		return Info{}, err
+	}
+	unix.Close(fd)
+	return a.info(name), nil
+}
+
+// copies lists the places where a file is, the most preferred first, and the newest
+// sound one among them. The caller holds the stripe.
+func (b *bucket) copies(name string) (k known, err error) {
 	for p := range b.places(name) {
 		fd, a, err := p.open(name)
 		switch {
@@ -175,9 +184,12 @@ func (b *bucket) copies(name string) (all []place, high uint64, err error) {
 		case err == errAbsent:
 			continue
 		case !errs.IsCode(err, errs.ChecksumMismatch):
-			return nil, 0, err
+			return known{}, err
 		}
-		all, high = append(all, p), max(high, a.version)
+		k.at = append(k.at, p)
+		if err == nil && a.version >= k.rec.Version {
+			k.rec = Record{Info: a.info(name)}
+		}
 	}
-	return all, high, nil
+	return k, nil
 }

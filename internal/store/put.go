@@ -2,70 +2,73 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"time"
+	"maps"
 
 	"sheaf/internal/errs"
 )
 
-// PutOptions says what the caller knows about the bytes.
+// PutOptions says what the caller knows about the bytes, and what goes with them.
 type PutOptions struct {
-	Size     int64   // bytes; -1: unknown. Fewer or more than that is an InvalidArgument
-	Checksum *uint64 // the expected xxh3-64 (seed 0); nil: unknown
+	Size     int64             // bytes; -1: unknown. Fewer or more than that is an InvalidArgument
+	Checksum *uint64           // the expected xxh3-64 (seed 0); nil: unknown
+	Attrs    map[string]string // custom attributes
+	If       Condition
+	Relaxed  bool // nothing is synced: a power cut may lose the object, or leave the older one
 }
 
 // Put writes an object from r and returns when it is on disk. If the object there
-// already has the checksum, and the size, that o carries, Put ends at once and may leave
-// r unread. r should fail when ctx ends: a Read that blocks is waited for.
+// already has the checksum, the size and the attributes that o carries, Put ends at once
+// and may leave r unread. r should fail when ctx ends: a Read that blocks is waited for.
 func (s *Store) Put(ctx context.Context, bucket, name string, r io.Reader, o PutOptions) (Info, error) {
 	const op = "put"
 	b, err := s.begin(bucket, &name)
 	if err != nil {
 		return Info{}, fail(op, bucket, name, err)
 	}
-	defer s.calls.Done()
-	if o.Size < -1 {
-		return Info{}, fail(op, bucket, name, errs.New(errs.InvalidArgument, "", fmt.Sprintf("a size of %d", o.Size)))
+	if err := o.If.validate(); err != nil {
+		s.calls.Done()
+		return Info{}, fail(op, bucket, name, err)
 	}
-	if o.Checksum != nil {
-		if have, err := s.Stat(bucket, name); err == nil && have.Checksum == *o.Checksum && (o.Size < 0 || o.Size == have.Size) {
-			return have, nil
-		}
+	if have, ok, err := b.same(name, o); ok || err != nil {
+		s.calls.Done()
+		return have, fail(op, bucket, name, err)
 	}
-	info, err := s.put(ctx, b, name, r, o)
+	t, err := b.stage(ctx, name, r, StageOptions{Size: o.Size, Checksum: o.Checksum, Attrs: o.Attrs, Relaxed: o.Relaxed})
+	if err != nil {
+		s.calls.Done()
+		return Info{}, fail(op, bucket, name, err)
+	}
+	info, err := t.commit(0, o.If)
 	return info, fail(op, bucket, name, err)
 }
 
-func (s *Store) put(ctx context.Context, b *bucket, name string, r io.Reader, o PutOptions) (Info, error) {
-	br := b.ranked(name)[0]
-	w, err := b.newWork(br)
-	if err != nil {
-		return Info{}, err
+// same tells, before a byte is read, how a Put will end: with the object that is there,
+// or with a condition that isn't met. What it leaves open the commit decides.
+func (b *bucket) same(name string, o PutOptions) (Info, bool, error) {
+	if o.Checksum == nil && o.If == (Condition{}) || o.Size < -1 {
+		return Info{}, false, nil
 	}
-	defer w.discard()
-	if err := w.fill(ctx, r, o.Size); err != nil {
-		return Info{}, err
+	have, err := b.stat(name)
+	switch {
+	case err != nil && !errs.IsCode(err, errs.NotFound):
+		return Info{}, false, nil
+	case err != nil && o.If.Version != 0, err == nil && o.If != (Condition{}):
+		k := known{rec: Record{Info: have}}
+		if err == nil {
+			k.at = make([]place, 1)
+		}
+		if err := o.If.check(k); err != nil {
+			return Info{}, false, err
+		}
 	}
-	if o.Checksum != nil && *o.Checksum != w.attr.checksum {
-		return Info{}, errs.New(errs.ChecksumMismatch, "", fmt.Sprintf("the bytes have the checksum %016x, announced was %016x", w.attr.checksum, *o.Checksum))
+	if err != nil || o.Checksum == nil || have.Checksum != *o.Checksum || o.Size >= 0 && o.Size != have.Size || !maps.Equal(o.Attrs, have.Attrs) {
+		return Info{}, false, nil
 	}
-	// The version is a guess until the commit, which seldom has to correct it: the long
-	// sync of the payload happens outside every lock.
-	to, ok := br.plain(name)
-	if !ok {
-		to = br.long(name)
+	if !o.Relaxed {
+		err = b.settle(name)
 	}
-	if err := w.seal(uint64(time.Now().UnixNano()), to.attrName(name)); err != nil {
-		return Info{}, err
-	}
-	if err := ctx.Err(); err != nil {
-		return Info{}, err
-	}
-	if err := b.commit(name, w, to); err != nil {
-		return Info{}, err
-	}
-	return w.attr.info(name), nil
+	return have, err == nil, err
 }
 
 // attrName is what the attribute of an object at p says about its name.

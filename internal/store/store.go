@@ -24,10 +24,11 @@ const (
 // Info describes an object.
 type Info struct {
 	Name     string
-	Size     int64     // bytes
-	Version  uint64    // grows with every write of the name, also across a delete
-	Checksum uint64    // xxh3-64 (seed 0) of the whole payload
-	ModTime  time.Time // when the store took it
+	Size     int64             // bytes
+	Version  uint64            // grows with every write of the name, also across a delete
+	Checksum uint64            // xxh3-64 (seed 0) of the whole payload
+	ModTime  time.Time         // when the store took it
+	Attrs    map[string]string // custom attributes, nil for none; not to be changed
 }
 
 // Usage is the space of one mountpath, in bytes.
@@ -40,6 +41,7 @@ type Usage struct {
 // concurrently; every error they return is an *errs.Error.
 type Store struct {
 	log      *slog.Logger
+	now      func() time.Time
 	provider string
 	mounts   []*mountpath
 	disk     disk
@@ -47,6 +49,7 @@ type Store struct {
 	hashers  sync.Pool // *xxh3.Hasher
 
 	workID atomic.Uint64
+	loose  atomic.Bool    // a relaxed write was made since Open, so what is in place may not be durable
 	calls  sync.WaitGroup // every call under way; Close waits for it
 
 	admin   sync.Mutex // one CreateBucket or DestroyBucket at a time
@@ -78,6 +81,7 @@ func Open(o Options) (_ *Store, err error) {
 	}
 	s := &Store{
 		log:      o.Logger,
+		now:      o.Now,
 		provider: names.Local,
 		disk:     disk{sync: (*os.File).Sync, syncDir: syncDir},
 		buckets:  map[string]*bucket{},

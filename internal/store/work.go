@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"strconv"
-	"time"
 
 	"github.com/zeebo/xxh3"
 	"golang.org/x/sys/unix"
@@ -22,6 +21,7 @@ const reserveFrom = 1 << 20
 // calls discard, which does nothing to a file that was renamed.
 type work struct {
 	s    *Store
+	br   *branch
 	f    *os.File
 	path string // "" once the file has its name
 	attr attr
@@ -33,7 +33,7 @@ func (s *Store) newWork(br *branch) (*work, error) {
 	if err != nil {
 		return nil, diskFault(err)
 	}
-	return &work{s: s, f: f, path: path}, nil
+	return &work{s: s, br: br, f: f, path: path}, nil
 }
 
 // fill streams r into the file and sets size and checksum. A size of -1 is unknown.
@@ -96,12 +96,15 @@ func (w *work) gather(ctx context.Context, r io.Reader, buf []byte) (n int, err 
 	return n, err
 }
 
-// seal writes the attribute and makes file and attribute durable. It may be called
-// again for another version or place, but not after it failed.
-func (w *work) seal(version uint64, name string) error {
-	w.attr.version, w.attr.mtime, w.attr.name = version, time.Now().UnixNano(), name
+// seal writes the attribute and makes file and attribute durable, unless relaxed. It may
+// be called again for another version or place, but not after it failed.
+func (w *work) seal(version uint64, name string, relaxed bool) error {
+	w.attr.version, w.attr.name = version, name
 	if err := unix.Fsetxattr(int(w.f.Fd()), attrKey, w.attr.encode(), 0); err != nil {
 		return fmt.Errorf("set attribute of %s: %w", w.path, err)
+	}
+	if relaxed {
+		return nil
 	}
 	return w.s.disk.sync(w.f)
 }
