@@ -29,6 +29,8 @@ type bodyReader struct {
 	sum  xxh3.Hasher
 	n    uint64
 	err  error
+
+	ended bool // the End has come, whatever it said
 }
 
 // Read implements io.Reader.
@@ -74,6 +76,7 @@ func (b *bodyReader) fill() error {
 
 func (b *bodyReader) next() error {
 	h, end, err := b.src.Next()
+	b.ended = end != nil
 	if err == io.EOF {
 		if end.Bytes != b.n || end.Sum != b.sum.Sum64() {
 			return errs.New(errs.ChecksumMismatch, "receive", fmt.Sprintf("%d bytes with checksum %016x arrived, %d with %016x were sent", b.n, b.sum.Sum64(), end.Bytes, end.Sum))

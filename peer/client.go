@@ -180,7 +180,14 @@ func (c *Client) HeadMember(ctx context.Context, bucket, object, member string) 
 
 // Delete removes an object. NotFound when it isn't there.
 func (c *Client) Delete(ctx context.Context, bucket, object string) error {
-	return c.toOwner(ctx, &ObjectRequest{Kind: wire.TDelete, Bucket: bucket, Object: object}, func(call *Call, h wire.Head) error { return nil })
+	return c.DeleteIf(ctx, bucket, object, 0)
+}
+
+// DeleteIf removes an object that has the version; 0 is any. NotFound when it isn't
+// there, VersionMismatch when it has another.
+func (c *Client) DeleteIf(ctx context.Context, bucket, object string, version uint64) error {
+	return c.toOwner(ctx, &ObjectRequest{Kind: wire.TDelete, Bucket: bucket, Object: object, IfVersion: version},
+		func(*Call, wire.Head) error { return nil })
 }
 
 // Members lists a shard's members in the order of the archive. BadShard when it
@@ -227,8 +234,9 @@ func (c *Client) listAt(ctx context.Context, req *ListRequest, do func(context.C
 		}
 		page.Objects = append(page.Objects, m.Objects...)
 		page.Prefixes = append(page.Prefixes, m.Prefixes...)
+		page.Deleted = append(page.Deleted, m.Deleted...)
 		page.Token = m.Token
-		if n := len(page.Objects) + len(page.Prefixes); n > MaxListPage {
+		if n := len(page.Objects) + len(page.Prefixes) + len(page.Deleted); n > MaxListPage {
 			return errs.New(errs.Protocol, "list", fmt.Sprintf("a page of more than %d names", MaxListPage))
 		}
 		return nil
@@ -240,61 +248,6 @@ func (c *Client) listAt(ctx context.Context, req *ListRequest, do func(context.C
 		return nil, errs.New(errs.Protocol, "list", "an answer without a page")
 	}
 	return page, nil
-}
-
-// Buckets lists the buckets by name.
-func (c *Client) Buckets(ctx context.Context) ([]BucketInfo, error) {
-	var list []BucketInfo
-	var from *Call
-	err := c.any(ctx, &Ask{Kind: wire.TBucketList}, func(call *Call, h wire.Head) error {
-		if call != from {
-			list, from = nil, call
-		}
-		m := BucketMessage{Kind: wire.TBucket}
-		err := call.R.Decode(&m)
-		list = append(list, m.Info())
-		return err
-	})
-	return list, err
-}
-
-// Bucket tells about a bucket. BucketNotFound.
-func (c *Client) Bucket(ctx context.Context, name string) (BucketInfo, error) {
-	m := BucketMessage{Kind: wire.TBucket}
-	err := c.any(ctx, &BucketMessage{Kind: wire.TBucketShow, Name: name}, func(call *Call, h wire.Head) error { return call.R.Decode(&m) })
-	return m.Info(), err
-}
-
-// CreateBucket makes a bucket on all nodes. AlreadyExists when it is there.
-func (c *Client) CreateBucket(ctx context.Context, name string, p BucketProps) error {
-	return c.change(ctx, &BucketMessage{Kind: wire.TBucketCreate, Name: name, Props: p}, func(*Call, wire.Head) error { return nil })
-}
-
-// SetBucket changes a bucket's properties and gives all of them. BucketNotFound.
-func (c *Client) SetBucket(ctx context.Context, name string, ch BucketChange) (BucketInfo, error) {
-	m := BucketMessage{Kind: wire.TBucket}
-	err := c.change(ctx, NewBucketSet(name, ch), func(call *Call, h wire.Head) error { return call.R.Decode(&m) })
-	return m.Info(), err
-}
-
-// DestroyBucket removes a bucket; NotEmpty when it has objects and force is false.
-func (c *Client) DestroyBucket(ctx context.Context, name string, force bool) error {
-	return c.change(ctx, &BucketMessage{Kind: wire.TBucketDestroy, Name: name, Force: force}, func(*Call, wire.Head) error { return nil })
-}
-
-// change makes a call that may be made only once, at the first node that can be reached.
-func (c *Client) change(ctx context.Context, req wire.Message, on func(*Call, wire.Head) error) error {
-	if err := c.any(ctx, &Ask{Kind: wire.TMapGet}, func(*Call, wire.Head) error { return nil }); err != nil {
-		return err // nobody is there; and a dead pooled connection is found by a call that harms nothing
-	}
-	return c.any(ctx, req, on)
-}
-
-// Status asks the node at addr about itself.
-func (c *Client) Status(ctx context.Context, addr string) (NodeStatus, error) {
-	var s NodeStatus
-	err := c.At(ctx, addr, &Ask{Kind: wire.TStatus}, func(call *Call, h wire.Head) error { return call.R.Decode(&s) })
-	return s, err
 }
 
 // NewNodeClient makes a Client for a node, which has the map at first hand.

@@ -5,10 +5,23 @@ import "time"
 // ObjectInfo describes an object.
 type ObjectInfo struct {
 	Name     string
-	Size     int64     // bytes
-	Version  uint64    // bigger with every write of the same name
-	Checksum uint64    // xxh3-64 (seed 0) of the whole payload
-	ModTime  time.Time // when the cluster took it
+	Size     int64             // bytes
+	Version  uint64            // bigger with every write of the same name
+	Checksum uint64            // xxh3-64 (seed 0) of the whole payload
+	ModTime  time.Time         // when the cluster took it
+	Attrs    map[string]string // what its writer said of it (names.CheckAttrs)
+}
+
+// ObjectName says which object.
+type ObjectName struct{ Bucket, Object string }
+
+// VersionInfo is what a node knows of a name: an object or the tombstone of one.
+// Version 0 is nothing.
+type VersionInfo struct {
+	Version  uint64
+	Deleted  bool
+	Size     int64
+	Checksum uint64
 }
 
 // MemberInfo describes a member of a shard.
@@ -29,18 +42,25 @@ type GetOptions struct {
 type ListOptions struct {
 	Prefix     string // only names that begin with it
 	Delimiter  string // "" or "/": names that have it after Prefix are folded into one prefix
-	StartAfter string // only names greater than it, in byte order; a page's Token
+	StartAfter string // only names greater than it, in byte order
 	Limit      int    // entries a page, objects and prefixes together; 0: MaxListPage
+	Token      string // a page's Token, opaque: go on where that page ended
+	Tombstones bool   // ListAt only: what was deleted as well
 }
 
-// MaxListPage is the most entries in one page of a listing.
-const MaxListPage = 10_000
+// MaxListPage is the most entries in one page of a listing, MaxToken the most bytes
+// of a page's token.
+const (
+	MaxListPage = 10_000
+	MaxToken    = 4096
+)
 
 // ListPage is one page of a listing, sorted by name in byte order.
 type ListPage struct {
 	Objects  []ObjectInfo
-	Prefixes []string // with their trailing delimiter
-	Token    string   // StartAfter of the next page; "" when this was the last
+	Prefixes []string     // with their trailing delimiter
+	Deleted  []ObjectInfo // tombstones, where they were asked for: name, version and time
+	Token    string       // of the next page; "" when this was the last
 }
 
 // BucketInfo describes a bucket.

@@ -108,15 +108,22 @@ func TestPeerThatIsDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop()
+	down := func() bool {
+		e.pool.mu.Lock()
+		defer e.pool.mu.Unlock()
+		return e.pool.peers[addr] != nil && e.pool.peers[addr].down != nil
+	}
+	for deadline := time.Now().Add(time.Minute); !down(); {
+		if err := status(t.Context(), e, addr); !errs.IsCode(err, errs.Unavailable) {
+			t.Fatal(err)
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("it isn't known to be down")
+		}
+	}
 	for range 3 {
 		if err := status(t.Context(), e, addr); !errs.IsCode(err, errs.Unavailable) {
 			t.Fatal(err)
 		}
-	}
-	e.pool.mu.Lock()
-	down := e.pool.peers[addr] != nil && e.pool.peers[addr].down != nil
-	e.pool.mu.Unlock()
-	if !down {
-		t.Error("it isn't known to be down")
 	}
 }

@@ -10,21 +10,47 @@ import (
 
 // PutOptions are what is known of a payload before it is sent.
 type PutOptions struct {
-	Size int64   // bytes; −1 when not known
-	Sum  *uint64 // its xxh3-64; an object that has it already ends the call at once
+	Size      int64             // bytes; −1 when not known
+	Sum       *uint64           // its xxh3-64; an object that has it already ends the call at once
+	IfAbsent  bool              // AlreadyExists when the object is there
+	IfVersion uint64            // VersionMismatch when the object has another, NotFound when there is none; 0: any
+	Attrs     map[string]string // kept with the object (names.CheckAttrs)
 }
 
 // Put stores an object: acknowledged means on disk. r is read once; when it fails,
 // or the context ends, nothing of the object is visible.
 func (c *Client) Put(ctx context.Context, bucket, object string, r io.Reader, o PutOptions) (ObjectInfo, error) {
-	ref := &ObjectRequest{Kind: wire.TPut, Bucket: bucket, Object: object}
-	if err := ref.Check(); err != nil {
+	return c.put(ctx, newPutRequest(bucket, object, o), r)
+}
+
+// Append adds to an object's end, or makes it when it isn't there; a reader sees the
+// object before or after, never in between. Sum and Size are those of what is added.
+func (c *Client) Append(ctx context.Context, bucket, object string, r io.Reader, o PutOptions) (ObjectInfo, error) {
+	req := newPutRequest(bucket, object, o)
+	req.Append = true
+	return c.put(ctx, req, r)
+}
+
+func newPutRequest(bucket, object string, o PutOptions) *PutRequest {
+	req := &PutRequest{Bucket: bucket, Object: object, Sized: o.Size >= 0, Size: max(o.Size, 0), IfAbsent: o.IfAbsent, IfVersion: o.IfVersion, Attrs: o.Attrs}
+	if o.Sum != nil {
+		req.Sum, req.Summed = *o.Sum, true
+	}
+	return req
+}
+
+func (c *Client) put(ctx context.Context, req *PutRequest, r io.Reader) (ObjectInfo, error) {
+	if err := req.Check(); err != nil {
 		return ObjectInfo{}, err
 	}
+	bucket, object := req.Bucket, req.Object
+	ref := &ObjectRequest{Bucket: bucket, Object: object}
 	seeker, rewinds := r.(io.Seeker)
+	rewinds = rewinds && !req.Append && !req.IfAbsent && req.IfVersion == 0
 	if !rewinds {
-		// It can't be sent again once r was read: find a dead pooled connection, or a
-		// node that is gone, by a call that can be made twice.
+		// It can't be sent again once r was read, or the first try may have changed what
+		// the second one asks: find a dead pooled connection, or a node that is gone, by
+		// a call that can be made twice.
 		if _, err := c.Head(ctx, bucket, object); err != nil && errs.CodeOf(err) != errs.NotFound {
 			return ObjectInfo{}, err
 		}
@@ -32,10 +58,6 @@ func (c *Client) Put(ctx context.Context, bucket, object string, r io.Reader, o 
 	addr, err := c.owner(bucket, object)
 	if err != nil {
 		return ObjectInfo{}, err
-	}
-	req := &PutRequest{Bucket: bucket, Object: object, Sized: o.Size >= 0, Size: max(o.Size, 0)}
-	if o.Sum != nil {
-		req.Sum, req.Summed = *o.Sum, true
 	}
 	for {
 		info, stale, err := c.putAt(ctx, addr, req, r)

@@ -47,5 +47,5 @@ func TestVectors(t *testing.T) {
 	check("list", &ListRequest{Bucket: "b", Options: ListOptions{Prefix: "p/", Delimiter: "/", StartAfter: "p/a", Limit: 1000}}, nil, func() wire.Message { return new(ListRequest) })
 	check("names", &NamesMessage{Objects: []ObjectInfo{{Name: "p/b", Size: 1, Version: 2, Checksum: 3, ModTime: at}}, Prefixes: []string{"p/c/"}, Token: "p/c/"}, nil, func() wire.Message { return new(NamesMessage) })
 	check("table", &TableMessage{Members: []MemberInfo{{Name: "x", Size: 9, ModTime: at}, {Name: "y/z", Size: 1 << 40, ModTime: at}}}, nil, func() wire.Message { return new(TableMessage) })
-	check("node_status", &NodeStatus{Name: "n1", Version: "0.1.0", MapVersion: 2, UptimeMS: 99, Total: 1 << 40, Free: 1 << 39, Mountpaths: 2, Batches: 3, Senders: 4}, nil, func() wire.Message { return new(NodeStatus) })
+	check("node_status", &NodeStatus{Name: "n1", Version: "0.1.0", MapVersion: 2, UptimeMS: 99, Total: 1 << 40, Free: 1 << 39, MountpathCount: 2, Batches: 3, Senders: 4}, nil, func() wire.Message { return new(NodeStatus) })
 }

@@ -15,7 +15,7 @@ func (n *Node) serveStatus(_ context.Context, c *peer.ServerCall) error {
 	if err != nil {
 		return err
 	}
-	s := peer.NodeStatus{Name: n.Name(), Version: Version, MapVersion: n.Map().Version, Mountpaths: uint64(len(usage)),
+	s := peer.NodeStatus{Name: n.Name(), Version: Version, MapVersion: n.Map().Version, MountpathCount: uint64(len(usage)),
 		UptimeMS: uint64(time.Since(n.started).Milliseconds())}
 	for _, u := range usage {
 		s.Total += uint64(u.Total)

@@ -129,7 +129,7 @@ func askNode(ctx context.Context, c *cluster, n peer.Node) nodeJSON {
 		out.Error = fmt.Sprintf("node %s answers there", s.Name)
 	default:
 		out.State, out.Map, out.Version, out.UptimeMS = "up", s.MapVersion, s.Version, s.UptimeMS
-		out.Total, out.Free, out.Mountpaths, out.Batches, out.Senders = s.Total, s.Free, s.Mountpaths, s.Batches, s.Senders
+		out.Total, out.Free, out.Mountpaths, out.Batches, out.Senders = s.Total, s.Free, s.MountpathCount, s.Batches, s.Senders
 	}
 	return out
 }

@@ -21,6 +21,7 @@ const (
 	MaxBucket = 63   // bytes, as in S3
 	MaxObject = 1024 // bytes, as in S3
 	MaxMember = 4096 // bytes; PATH_MAX
+	MaxAttrs  = 2048 // bytes of all keys and values of an object's attributes, and 4 for each
 	// Local is the provider of buckets whose objects live only in the cluster.
 	// On disk and in listings it is written out; in requests it may be empty.
 	Local = "sheaf"
@@ -100,6 +101,27 @@ func CheckMember(m string) error {
 	}
 	if m[0] == '/' {
 		return bad("member", m, "the name is absolute")
+	}
+	return nil
+}
+
+// CheckAttrs: keys and values in UTF-8 without NUL, no empty key, all together, with
+// 4 bytes for each attribute, at most MaxAttrs bytes.
+func CheckAttrs(attrs map[string]string) error {
+	total := 0
+	for k, v := range attrs {
+		total += len(k) + len(v) + 4
+		for _, s := range [...]string{k, v} {
+			if strings.IndexByte(s, 0) >= 0 || !utf8.ValidString(s) {
+				return bad("attribute", k, "keys and values are UTF-8 without NUL")
+			}
+		}
+		if k == "" {
+			return bad("attribute", k, "the key is empty")
+		}
+	}
+	if total > MaxAttrs {
+		return errs.New(errs.InvalidArgument, "", fmt.Sprintf("attributes of %d bytes, the limit is %d", total, MaxAttrs))
 	}
 	return nil
 }

@@ -47,3 +47,23 @@ func TestSplit(t *testing.T) {
 		}
 	}
 }
+
+func TestCheckAttrs(t *testing.T) {
+	for name, c := range map[string]struct {
+		attrs map[string]string
+		ok    bool
+	}{
+		"none":           {nil, true},
+		"some":           {map[string]string{"label": "cat", "ö": ""}, true},
+		"an empty key":   {map[string]string{"": "x"}, false},
+		"NUL in a key":   {map[string]string{"a\x00": "x"}, false},
+		"NUL in a value": {map[string]string{"a": "\x00"}, false},
+		"not UTF-8":      {map[string]string{"a": "\xff"}, false},
+		"as much as can": {map[string]string{"a": strings.Repeat("v", MaxAttrs-5)}, true},
+		"more":           {map[string]string{"a": strings.Repeat("v", MaxAttrs-4)}, false},
+	} {
+		if err := CheckAttrs(c.attrs); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -70,8 +70,28 @@ const (
 	TEntryMeta  Type = 46
 	TSend       Type = 47
 
-	TStatus     Type = 50
-	TNodeStatus Type = 51
+	TStatus        Type = 50
+	TNodeStatus    Type = 51
+	TRebalance     Type = 53
+	TMountpathList Type = 54
+	TMountpaths    Type = 55
+	TMountpathSet  Type = 56
+
+	TAppend     Type = 60
+	TCopy       Type = 61
+	TRename     Type = 62
+	TEvict      Type = 63
+	TPrefetch   Type = 64
+	TPrefetched Type = 65
+
+	TStage       Type = 70
+	TStaged      Type = 71
+	TCommit      Type = 72
+	TTombstone   Type = 73
+	TVersions    Type = 74
+	TVersionList Type = 75
+	TReplicate   Type = 76
+	TReplicated  Type = 77
 
 	TGossip     Type = 80
 	TBucketSet  Type = 81

@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/vmihailenco/msgpack/v5"
@@ -12,8 +13,11 @@ import (
 type Encoder struct {
 	buf  buffer
 	enc  *msgpack.Encoder
-	open []int // positions of the maps that are being written, innermost last
+	open []openMap // being written, innermost last
 }
+
+// openMap is a map that isn't whole yet.
+type openMap struct{ at, keys int }
 
 // buffer is the msgpack encoder's writer; having WriteByte spares it a wrapper.
 type buffer struct{ b []byte }
@@ -55,21 +59,27 @@ func (e *Encoder) Frame(m Message, payload []byte) {
 	e.buf.b = append(e.buf.b, payload...)
 }
 
-// begin and end bracket a map. Its length is one byte patched at the end, so a map
-// has at most 15 keys, which no message exceeds.
+// begin and end bracket a map. Its length is one byte patched with each key; a map of
+// more keys than that byte can hold makes room for a longer one at its end.
 func (e *Encoder) begin() {
-	e.open = append(e.open, len(e.buf.b))
+	e.open = append(e.open, openMap{at: len(e.buf.b)})
 	e.buf.b = append(e.buf.b, 0x80)
 }
 
-func (e *Encoder) end() { e.open = e.open[:len(e.open)-1] }
+func (e *Encoder) end() {
+	m := e.open[len(e.open)-1]
+	e.open = e.open[:len(e.open)-1]
+	if m.keys > 15 {
+		e.buf.b = slices.Insert(e.buf.b, m.at+1, byte(m.keys>>8), byte(m.keys))
+		e.buf.b[m.at] = 0xde
+	}
+}
 
 func (e *Encoder) key(k string) {
-	at := e.open[len(e.open)-1]
-	if e.buf.b[at] == 0x8f {
-		panic("wire: a map of more than 15 keys")
+	m := &e.open[len(e.open)-1]
+	if m.keys++; m.keys <= 15 {
+		e.buf.b[m.at]++
 	}
-	e.buf.b[at]++
 	_ = e.enc.EncodeString(k) // the buffer can't fail
 }
 

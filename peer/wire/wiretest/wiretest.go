@@ -90,10 +90,14 @@ func decode(frame []byte, fresh func() wire.Message) (wire.Message, []byte, erro
 func withUnknown(frame []byte) []byte {
 	n := int(frame[0])<<24 | int(frame[1])<<16 | int(frame[2])<<8 | int(frame[3])
 	head, payload := bytes.Clone(frame[4:4+n]), frame[4+n:]
-	if head[0] == 0x8f {
-		return frame // a full fixmap
+	switch head[0] {
+	case 0x8f:
+		head = append([]byte{0xde, 0, 16}, head[1:]...)
+	case 0xde:
+		head[2]++ // no message has 255 fields
+	default:
+		head[0]++
 	}
-	head[0]++
 	head = append(head, 0xa3, 'z', 'z', 'z', 0x92, 0x81, 0xa1, 'k', 0xc0, 0xcb, 0, 0, 0, 0, 0, 0, 0, 0)
 	out := []byte{byte(len(head) >> 24), byte(len(head) >> 16), byte(len(head) >> 8), byte(len(head))}
 	return append(append(out, head...), payload...)

@@ -1,0 +1,34 @@
+package peer
+
+import (
+	"context"
+	"fmt"
+
+	"sheaf/internal/errs"
+	"sheaf/peer/wire"
+)
+
+// VersionsAt asks the node at addr what it has of each of the names of a bucket, on
+// its own disks. The answer is as long as list and in its order.
+func (c *Client) VersionsAt(ctx context.Context, addr, bucket string, list []string) ([]VersionInfo, error) {
+	out := make([]VersionInfo, 0, len(list))
+	for later := list; len(later) > 0; {
+		req := &NamesRequest{Kind: wire.TVersions, Bucket: bucket}
+		req.Names, later = cutNames(later)
+		var m VersionListMessage
+		if err := c.At(ctx, addr, req, func(call *Call, _ wire.Head) error { return call.R.Decode(&m) }); err != nil {
+			return nil, err
+		}
+		if len(m.Versions) != len(req.Names) {
+			return nil, errs.New(errs.Protocol, "versions", fmt.Sprintf("%d answers for %d names", len(m.Versions), len(req.Names)))
+		}
+		out = append(out, m.Versions...)
+	}
+	return out, nil
+}
+
+// TombstoneAt deletes the copy that the node at addr has, at a version that the owner
+// picked.
+func (c *Client) TombstoneAt(ctx context.Context, addr, bucket, object string, version uint64) error {
+	return c.At(ctx, addr, &TombstoneRequest{Bucket: bucket, Object: object, Version: version}, func(*Call, wire.Head) error { return nil })
+}
