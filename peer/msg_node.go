@@ -160,7 +160,10 @@ func (m *TombstoneRequest) Check() error {
 }
 
 // VersionListMessage answers TVersions: what the node has of each name, in their order.
-type VersionListMessage struct{ Versions []VersionInfo }
+type VersionListMessage struct {
+	Versions  []VersionInfo
+	Placement uint64 // stands for the map and the copies that the node goes by
+}
 
 func (*VersionListMessage) Type() wire.Type { return wire.TVersionList }
 
@@ -173,11 +176,17 @@ func (m *VersionListMessage) Encode(e *wire.Encoder) {
 		e.Int("z", v.Size)
 		e.Uint("x", v.Checksum)
 	})
+	e.Uint("placement", m.Placement)
 }
 
 // Field reads one field.
 func (m *VersionListMessage) Field(key string, d *wire.Decoder) {
-	if key != "versions" {
+	switch key {
+	case "versions":
+	case "placement":
+		m.Placement = d.Uint()
+		return
+	default:
 		d.Skip()
 		return
 	}
@@ -246,7 +255,8 @@ func (m *ReplicateRequest) Check() error {
 // ReplicatedMessage answers one ReplicateRequest: how it went in the fields of an End,
 // and what the receiver has now.
 type ReplicatedMessage struct {
-	Version uint64
+	Version   uint64
+	Placement uint64 // as in a VersionListMessage
 	wire.End
 }
 
@@ -255,14 +265,18 @@ func (*ReplicatedMessage) Type() wire.Type { return wire.TReplicated }
 // Encode writes the fields.
 func (m *ReplicatedMessage) Encode(e *wire.Encoder) {
 	e.Uint("version", m.Version)
+	e.Uint("placement", m.Placement)
 	m.End.Encode(e)
 }
 
 // Field reads one field.
 func (m *ReplicatedMessage) Field(key string, d *wire.Decoder) {
-	if key == "version" {
+	switch key {
+	case "version":
 		m.Version = d.Uint()
-		return
+	case "placement":
+		m.Placement = d.Uint()
+	default:
+		m.End.Field(key, d)
 	}
-	m.End.Field(key, d)
 }

@@ -129,10 +129,10 @@ func (r *ReplicaReader) skip() error {
 	return r.body.err
 }
 
-// Answer answers for the object of that name. Answers go out when enough of them are
-// there, or with Flush.
-func (r *ReplicaReader) Answer(version uint64, err error) error {
-	m := &ReplicatedMessage{Version: version}
+// Answer answers for the next object that has no answer yet. Answers go out when enough of
+// them are there, or with Flush.
+func (r *ReplicaReader) Answer(placement, version uint64, err error) error {
+	m := &ReplicatedMessage{Version: version, Placement: placement}
 	m.SetErr(err, "")
 	return r.c.W.Frame(m, nil)
 }
