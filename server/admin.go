@@ -24,7 +24,8 @@ type admin struct {
 	done chan struct{}
 }
 
-func startAdmin(addr string, reg *prometheus.Registry, log *slog.Logger) (*admin, error) {
+// startAdmin listens on addr. ready tells whether the node does its work: /readyz.
+func startAdmin(addr string, reg *prometheus.Registry, ready func() error, log *slog.Logger) (*admin, error) {
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, errs.Wrap(errs.CodeOf(err), "listen for admin HTTP on "+addr, err)
@@ -32,6 +33,13 @@ func startAdmin(addr string, reg *prometheus.Registry, log *slog.Logger) (*admin
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := ready(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
@@ -58,3 +66,23 @@ func (a *admin) close() error {
 	<-a.done
 	return err
 }
+
+// readiness is what /readyz answers: nil when this node does its work.
+func (n *Node) readiness() error {
+	switch serving(n.phase.Load()) {
+	case starting:
+		return errors.New("starting: not yet in the cluster")
+	case stopping:
+		return errors.New("stopping")
+	}
+	return nil
+}
+
+// serving is how far a node's life has come.
+type serving int32
+
+const (
+	starting serving = iota // until it has joined
+	running
+	stopping
+)

@@ -71,6 +71,9 @@ func TestAdmin(t *testing.T) {
 	if status, body := fetch(t, url+"/healthz"); status != http.StatusOK || string(body) != "ok\n" {
 		t.Errorf("/healthz: %d %q", status, body)
 	}
+	if status, body := fetch(t, url+"/readyz"); status != http.StatusOK || string(body) != "ok\n" {
+		t.Errorf("/readyz: %d %q", status, body)
+	}
 	if status, body := fetch(t, url+"/debug/pprof/"); status != http.StatusOK || !bytes.Contains(body, []byte("goroutine")) {
 		t.Errorf("/debug/pprof/: %d %.100q", status, body)
 	}

@@ -39,6 +39,7 @@ type Node struct {
 	// checkBackend refuses a backend's URL that this node can't use; nil when it has none.
 	checkBackend func(ctx context.Context, url string) error
 
+	phase  atomic.Int32 // serving
 	state  atomic.Pointer[state]
 	saving sync.Mutex // held while the state is changed and saved
 
@@ -90,7 +91,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 		return nil, err
 	}
 	if o.Admin != "" {
-		if n.admin, err = startAdmin(o.Admin, n.registry, n.log); err != nil {
+		if n.admin, err = startAdmin(o.Admin, n.registry, n.readiness, n.log); err != nil {
 			return nil, err
 		}
 	}
@@ -111,6 +112,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 		return nil, err
 	}
 	n.wg.Go(n.gossip) // ends with n.ctx
+	n.phase.Store(int32(running))
 	n.log.Info("serving", "addr", n.Addr(), "admin", n.AdminAddr(), "dirs", o.Dirs, "nodes", len(n.Map().Nodes))
 	return n, nil
 }
@@ -207,6 +209,7 @@ func (n *Node) Registry() *prometheus.Registry { return n.registry }
 // Further calls wait for the first and return the same.
 func (n *Node) Close() error {
 	n.closing.Do(func() {
+		n.phase.Store(int32(stopping))
 		ctx, cancel := context.WithTimeout(context.Background(), n.o.DrainTimeout)
 		defer cancel()
 		if err := n.ep.Drain(ctx); err != nil {

@@ -23,8 +23,8 @@ func (p *program) mountCommand() *cli.Command {
 		ArgsUsage: "[ENDPOINT] MOUNTPOINT",
 		Description: `Returns when the mount works, leaving a process behind that serves it and logs to
 $SHEAF_HOME/log/mount-<mountpoint>.log. 'sheaf umount', SIGTERM to that process, or
-umount(8) ends it. With --foreground it stays, prints "ready MOUNTPOINT" and logs to
-stderr. What a killed mount left behind is removed first.
+umount(8) ends it. With --foreground it stays, prints "ready MOUNTPOINT", tells systemd
+and logs to stderr. What a killed mount left behind is removed first.
 
 -o takes options with commas between, as mount(8) does: allow_other, cache_dir=DIR,
 certs=DIR, and what only matters to others (ro, rw, defaults, noatime, …). The mount is
@@ -193,8 +193,10 @@ func (p *program) mountHere(ctx context.Context, o mountOptions) (err error) {
 	if err != nil {
 		return err
 	}
+	notifySystemd("READY=1", o.Logger)
 	select {
 	case <-ctx.Done():
+		notifySystemd("STOPPING=1", o.Logger)
 		o.Logger.Info("stopping")
 	case <-m.fs.Done():
 		o.Logger.Info("unmounted from outside")

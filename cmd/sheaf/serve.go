@@ -14,8 +14,11 @@ func (p *program) serveCommand() *cli.Command {
 	return &cli.Command{
 		Name: "serve", Usage: "run one storage node",
 		Description: `Needs a node's certificate (node.crt, node.key, ca.crt) in --certs. Prints
-"ready HOST:PORT" on stdout when it answers; logs to stderr. SIGTERM or SIGINT lets
-the calls under way finish and stops the node.`,
+"ready HOST:PORT" on stdout when it answers, and tells systemd; logs to stderr. SIGTERM
+or SIGINT lets the calls under way finish and stops the node.
+
+--config names a file of these flags, one "flag = value" a line, "#" before comments. The
+command line wins over the environment, and that over the file.`,
 		Flags: append([]cli.Flag{
 			&cli.StringSliceFlag{Name: "dir", Usage: "keep objects in `DIR`; may be given several times, one for each disk"},
 			&cli.StringFlag{Name: "listen", Usage: "`HOST:PORT` to answer at (UDP)"},
@@ -23,11 +26,17 @@ the calls under way finish and stops the node.`,
 			&cli.StringFlag{Name: "admin", Usage: "`HOST:PORT` of metrics, health and profiles (HTTP, without authentication); \"\" for none", Value: "127.0.0.1:0"},
 			&cli.StringSliceFlag{Name: "join", Usage: "`HOST:PORT` of a node of the cluster; may be given several times"},
 			&cli.StringFlag{Name: "name", Usage: "the node's `NAME` in the cluster; kept in DIR"},
+			&cli.StringFlag{Name: configFlag, Usage: "read flags from `FILE`", EnvVars: []string{"SHEAF_CONFIG"}},
 			certsFlag(),
 		}, logFlags("info")...),
 		Action: func(c *cli.Context) error {
 			if _, err := positional(c, 0, 0, "no arguments"); err != nil {
 				return err
+			}
+			if path := c.String(configFlag); path != "" {
+				if err := readConfig(c, path); err != nil {
+					return err
+				}
 			}
 			o := serveOptions{Log: logOptionsOf(c), Node: server.Options{
 				Name: c.String("name"), Dirs: c.StringSlice("dir"), Listen: c.String("listen"), Advertise: c.String("advertise"),
@@ -69,7 +78,9 @@ func (p *program) serve(ctx context.Context, o serveOptions) error {
 		return err
 	}
 	fmt.Fprintf(p.stdout, "ready %s\n", n.Addr())
+	notifySystemd("READY=1", log)
 	<-ctx.Done()
+	notifySystemd("STOPPING=1", log)
 	log.Info("stopping")
 	return n.Close()
 }
