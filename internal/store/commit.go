@@ -120,7 +120,7 @@ func (b *bucket) install(w *work, to place, old []place, relaxed bool) error {
 	}
 	if relaxed {
 		b.s.loose.Store(true)
-	} else if err := b.s.disk.syncDir(to.dir()); err != nil {
+	} else if err := b.s.folders.sync(to.dir()); err != nil {
 		b.takeBack(w, to, replaces, exchanged)
 		return fmt.Errorf("sync folder %s: %w", to.dir(), diskFault(err))
 	}
@@ -255,5 +255,5 @@ func (b *bucket) settle(name string) error {
 	if err := b.s.disk.sync(f); err != nil {
 		return err
 	}
-	return diskFault(b.s.disk.syncDir(p.dir()))
+	return diskFault(b.s.folders.sync(p.dir()))
 }

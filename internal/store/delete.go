@@ -119,7 +119,7 @@ func (b *bucket) remove(name string, version uint64) error {
 // meanwhile, it is the removal of that folder which must be durable.
 func (b *bucket) syncRemoval(p place) error {
 	for dir := p.dir(); ; dir = filepath.Dir(dir) {
-		err := b.s.disk.syncDir(dir)
+		err := b.s.folders.sync(dir)
 		if !errors.Is(err, os.ErrNotExist) || dir == p.root() {
 			return err
 		}

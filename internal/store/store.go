@@ -45,6 +45,7 @@ type Store struct {
 	provider string
 	mounts   []*mountpath
 	disk     disk
+	folders  *folderSyncs
 	buffers  sync.Pool // *[bufferSize]byte; Put takes one and gives it back
 	hashers  sync.Pool // *xxh3.Hasher
 
@@ -86,6 +87,7 @@ func Open(o Options) (_ *Store, err error) {
 		disk:     disk{sync: (*os.File).Sync, syncDir: syncDir},
 		buckets:  map[string]*bucket{},
 	}
+	s.folders = &folderSyncs{do: func(dir string) error { return s.disk.syncDir(dir) }, folders: map[string]*folderSync{}}
 	s.buffers.New = func() any { return new([bufferSize]byte) }
 	s.hashers.New = func() any { return xxh3.New() }
 	defer func() {
