@@ -288,7 +288,98 @@ _GET = Map(
     _range,
 )
 
-_OBJECT: dict[str, Field] = {"name": Text(), "size": _SIZE, "version": Uint(), "sum": Uint(), "mtime": _TIME}
+
+def _attrs(values: Values) -> str:
+    attrs = values.get("attrs", [])
+    assert isinstance(attrs, list)
+    texts = [as_values(attr, "attr") for attr in attrs]
+    if sum(len(str(text.get(key, "")).encode()) for text in texts for key in "kv") + 4 * len(texts) > 2048:
+        return "attributes of more than 2 048 bytes"
+    keys = [str(text["k"]).encode() for text in texts]
+    return "" if keys == sorted(set(keys)) else "attributes that aren't sorted by key"
+
+
+def _attr_text(text: str) -> bool:
+    return "\0" not in text
+
+
+_ATTRS = Array(
+    Map({"k": Text(2048, lambda text: text != "" and _attr_text(text), needed=True), "v": Text(2048, _attr_text)}), 512
+)
+
+_OBJECT: dict[str, Field] = {
+    "name": Text(),
+    "size": _SIZE,
+    "version": Uint(),
+    "sum": Uint(),
+    "mtime": _TIME,
+    "attrs": _ATTRS,
+}
+
+_PUT = Map(
+    {
+        "bucket": _NEEDED_BUCKET,
+        "objname": _NEEDED_OBJECT,
+        "size": _SIZE,
+        "sized": Flag(),
+        "sum": Uint(),
+        "summed": Flag(),
+        "fwd": Flag(),
+        "if_absent": Flag(),
+        "if_version": Uint(),
+        "attrs": _ATTRS,
+    },
+    lambda values: _sized(values) or _attrs(values),
+)
+
+_COPY = Map(
+    {
+        "bucket": _NEEDED_BUCKET,
+        "objname": _NEEDED_OBJECT,
+        "to_bucket": _NEEDED_BUCKET,
+        "to_objname": _NEEDED_OBJECT,
+        "fwd": Flag(),
+        "if_absent": Flag(),
+        "if_version": Uint(),
+    }
+)
+
+_NAMES = Map({"bucket": _NEEDED_BUCKET, "names": Array(Text(1024, _object_name), 1000), "fwd": Flag()})
+
+_DISKS = Array(
+    Map(
+        {
+            "dir": Text(4096),
+            "id": Text(64),
+            "enabled": Flag(),
+            "err": Text(4096),
+            **{name: Uint() for name in ("free", "total", "objects")},
+        }
+    ),
+    1024,
+)
+
+_TASKS = Array(
+    Map(
+        {
+            "name": Text(32, needed=True),
+            "active": Flag(),
+            **{name: Uint() for name in ("objects", "bytes", "moved", "failed")},
+            "started": _TIME,
+            "finished": _TIME,
+        }
+    ),
+    64,
+)
+
+_VERSION = Map({"v": Uint(), "d": Flag(), "z": _SIZE, "x": Uint()})
+
+
+def _record(values: Values) -> str:
+    if values.get("deleted") and values.keys() & {"size", "sum", "attrs"}:
+        return "a tombstone with what an object has"
+    return _attrs(values)
+
 
 # The specification names `i` last; the vectors have it first.
 _ENTRY = Map(
@@ -332,24 +423,10 @@ _ALL = [
     Kind(21, "BucketDestroy", Map({**_RECORD, "force": Flag()})),
     Kind(22, "BucketList"),
     Kind(23, "Bucket", Map({**_RECORD, **_PROPS})),
-    Kind(
-        30,
-        "Put",
-        Map(
-            {
-                "bucket": _NEEDED_BUCKET,
-                "objname": _NEEDED_OBJECT,
-                "size": _SIZE,
-                "sized": Flag(),
-                "sum": Uint(),
-                "summed": Flag(),
-            },
-            _sized,
-        ),
-    ),
+    Kind(30, "Put", _PUT),
     Kind(31, "Get", _GET),
     Kind(32, "Head", _GET),
-    Kind(33, "Delete", _GET),
+    Kind(33, "Delete", Map({**_GET.fields, "if_version": Uint()}, _range)),
     Kind(
         34,
         "List",
@@ -361,12 +438,25 @@ _ALL = [
                 "start_after": Text(),
                 "limit": Uint(10_000),
                 "fwd": Flag(),
+                "token": Text(4096),
+                "tombs": Flag(),
             }
         ),
     ),
     Kind(35, "Members", _GET),
-    Kind(36, "Object", Map(_OBJECT)),
-    Kind(37, "Names", Map({"objects": Array(Map(_OBJECT)), "prefixes": Array(Text()), "token": Text()})),
+    Kind(36, "Object", Map(_OBJECT, _attrs)),
+    Kind(
+        37,
+        "Names",
+        Map(
+            {
+                "objects": Array(Map(_OBJECT, _attrs)),
+                "prefixes": Array(Text()),
+                "token": Text(4096),
+                "deleted": Array(Map({"name": Text(needed=True), "version": Uint(needed=True), "mtime": _TIME})),
+            }
+        ),
+    ),
     Kind(38, "Data", payload=True),
     Kind(39, "Table", Map({"members": Array(Map({"name": Text(), "size": _SIZE, "mtime": _TIME}))})),
     Kind(
@@ -409,11 +499,80 @@ _ALL = [
                 "name": Text(),
                 "version": Text(),
                 **{name: Uint() for name in ("map", "uptime_ms", "total", "free", "mountpaths", "batches", "senders")},
+                "state": Uint(3),
+                "map_hash": Uint(),
+                "settled": Flag(),
+                "objects": Uint(),
+                "tombstones": Uint(),
+                "tasks": _TASKS,
+                "disks": _DISKS,
             }
         ),
     ),
+    Kind(53, "Rebalance"),
+    Kind(54, "MountpathList"),
+    Kind(55, "Mountpaths", Map({"disks": _DISKS})),
+    Kind(56, "MountpathSet", Map({"dir": Text(4096, needed=True), "enabled": Flag()})),
+    Kind(60, "Append", _PUT),
+    Kind(61, "Copy", _COPY),
+    Kind(62, "Rename", _COPY),
+    Kind(63, "Evict", Map({"bucket": _NEEDED_BUCKET, "objname": _NEEDED_OBJECT, "fwd": Flag()})),
+    Kind(64, "Prefetch", _NAMES),
+    Kind(65, "Prefetched", Map({"started": Uint(1000)})),
+    Kind(
+        70,
+        "Stage",
+        Map(
+            {
+                "bucket": _NEEDED_BUCKET,
+                "objname": _NEEDED_OBJECT,
+                "size": _SIZE,
+                "sized": Flag(),
+                "sum": Uint(),
+                "summed": Flag(),
+                "mtime": _TIME,
+                "relaxed": Flag(),
+                "attrs": _ATTRS,
+            },
+            lambda values: _sized(values) or _attrs(values),
+        ),
+    ),
+    Kind(
+        71,
+        "Staged",
+        Map(
+            {
+                "size": _SIZE,
+                "sum": Uint(),
+                "high": Uint(),
+                "high_deleted": Flag(),
+                "high_size": _SIZE,
+                "high_sum": Uint(),
+            }
+        ),
+    ),
+    Kind(72, "Commit", Map({"version": Uint(needed=True)})),
+    Kind(73, "Tombstone", Map({"bucket": _NEEDED_BUCKET, "objname": _NEEDED_OBJECT, "version": Uint(needed=True)})),
+    Kind(74, "Versions", Map({name: one for name, one in _NAMES.fields.items() if name != "fwd"})),
+    Kind(75, "VersionList", Map({"versions": Array(_VERSION, 1000)})),
+    Kind(
+        76,
+        "Replicate",
+        Map(
+            {
+                "bucket": _NEEDED_BUCKET,
+                **_OBJECT,
+                "name": _NEEDED_OBJECT,
+                "version": Uint(needed=True),
+                "deleted": Flag(),
+            },
+            _record,
+        ),
+    ),
+    Kind(77, "Replicated", Map({"version": Uint(), **_ERROR})),
     Kind(81, "BucketSet", Map({"name": _NEEDED_BUCKET, "set": Array(Text(32), 16), **_PROPS})),
     Kind(82, "BucketShow", Map({"name": _NEEDED_BUCKET})),
+    Kind(83, "Leave"),
 ]
 
 BY_NUMBER = {kind.number: kind for kind in _ALL}

@@ -106,7 +106,6 @@ def test_every_field_has_a_vector() -> None:
         "EntryError.archpath",
         "EntryError.msg",
         "EntryMeta.meta.node",
-        "List.fwd",
         "Send.nostrm",
     }
 
