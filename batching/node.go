@@ -82,6 +82,9 @@ func (n *Node) serveBatch(ctx context.Context, c *peer.ServerCall) error {
 	if err := req.Normalize(); err != nil {
 		return err
 	}
+	if err := allow(c, in); err != nil {
+		return err
+	}
 	cmap := n.o.Map()
 	if cmap.Count(peer.Up) == 0 {
 		return errs.New(errs.Unavailable, "getbatch", "no node of the cluster map is up")
@@ -116,6 +119,21 @@ func (n *Node) serveBatch(ctx context.Context, c *peer.ServerCall) error {
 	n.o.Logger.Debug("batch", "id", req.ID, "from", c.Name, "n", len(in), "ok", g.ok, "failed", g.failed, "bytes", g.bytes,
 		"senders", len(g.senders), "ms", time.Since(start).Milliseconds(), "rxwait_ms", g.rxwait.Milliseconds(), "err", err)
 	return err
+}
+
+// allow refuses a batch with an entry of a bucket that the caller may not read.
+func allow(c *peer.ServerCall, in []Entry) error {
+	if !c.Restricted() {
+		return nil // the role was asked for when the call came
+	}
+	for i := range in {
+		if err := c.Allow(in[i].Bucket, peer.Reader); err != nil {
+			e := errs.Flatten(err)
+			e.Op, e.Entry = fmt.Sprintf("entry %d", i), i+1
+			return e
+		}
+	}
+	return nil
 }
 
 func (n *Node) assemble(ctx context.Context, c *peer.ServerCall, g *merge) error {

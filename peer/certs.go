@@ -11,41 +11,14 @@ import (
 	"encoding/hex"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"io/fs"
 	"math/big"
-	"net/url"
 	"os"
 	"path/filepath"
 	"time"
 
 	"sheaf/internal/errs"
 )
-
-// Role is what a certificate entitles to. Each role may do all that the ones before
-// it may.
-type Role uint8
-
-const (
-	NoRole   Role = iota
-	Reader        // read objects, batches and listings
-	Writer        // and change objects and buckets
-	NodeRole      // and speak as a node of the cluster
-)
-
-var roleNames = [...]string{NoRole: "none", Reader: "reader", Writer: "writer", NodeRole: "node"}
-
-func (r Role) String() string { return roleNames[r] }
-
-// ParseRole reads "reader", "writer" or "node".
-func ParseRole(s string) (Role, error) {
-	for r := Reader; r <= NodeRole; r++ {
-		if roleNames[r] == s {
-			return r, nil
-		}
-	}
-	return NoRole, errs.New(errs.InvalidArgument, "role", fmt.Sprintf("%q: want reader, writer or node", s))
-}
 
 // ServerName is the DNS name that every node's certificate bears, and no client's:
 // whoever dials a node verifies it, so a client can't pose as a node.
@@ -106,11 +79,16 @@ func InitCA(dir string) error {
 	return writePEM(filepath.Join(dir, CACert), "CERTIFICATE", der, 0o644)
 }
 
-// Issue signs a certificate for role with the CA in caDir and writes
-// <file>.crt, <file>.key and ca.crt to outDir. name is its common name.
+// Issue is IssueRights for a role without restriction.
 func Issue(caDir, outDir, file, name string, role Role) error {
-	if role == NoRole {
-		return errs.New(errs.InvalidArgument, "issue certificate", "no role")
+	return IssueRights(caDir, outDir, file, name, Rights{Role: role})
+}
+
+// IssueRights signs a certificate with the CA in caDir and writes <file>.crt,
+// <file>.key and ca.crt to outDir. name is its common name.
+func IssueRights(caDir, outDir, file, name string, r Rights) error {
+	if err := r.Check(); err != nil {
+		return err
 	}
 	ca, err := tls.LoadX509KeyPair(filepath.Join(caDir, CACert), filepath.Join(caDir, CAKey))
 	if err != nil {
@@ -128,9 +106,9 @@ func Issue(caDir, outDir, file, name string, role Role) error {
 		NotAfter:     now.Add(certLifetime),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-		URIs:         []*url.URL{{Scheme: "sheaf", Host: "role", Path: "/" + role.String()}},
+		URIs:         r.uris(),
 	}
-	if role == NodeRole {
+	if r.Role == NodeRole {
 		t.DNSNames = []string{ServerName}
 		t.ExtKeyUsage = append(t.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
 	}
@@ -207,16 +185,4 @@ func LoadIdentity(dir, file string) (*Identity, error) {
 		return nil, errs.New(errs.InvalidArgument, "load certificate", filepath.Join(dir, file+".crt")+" has no Sheaf role: it wasn't made by 'sheaf cert'")
 	}
 	return id, nil
-}
-
-// RoleOf reads the role from a certificate: the URI name sheaf://role/<role>.
-func RoleOf(c *x509.Certificate) Role {
-	for _, u := range c.URIs {
-		if u.Scheme == "sheaf" && u.Host == "role" && len(u.Path) > 1 {
-			if r, err := ParseRole(u.Path[1:]); err == nil {
-				return r
-			}
-		}
-	}
-	return NoRole
 }

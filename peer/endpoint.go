@@ -121,8 +121,18 @@ func NewEndpoint(o EndpointOptions) (*Endpoint, error) {
 // Addr is the bound UDP address.
 func (e *Endpoint) Addr() *net.UDPAddr { return e.udp.LocalAddr().(*net.UDPAddr) }
 
-// Handle registers the handler of a call for peers whose role is need or above.
+// Handle registers the handler of a call for peers whose role is need or above. Rights
+// to buckets are the handler's to check (ServerCall.Allow).
 func (e *Endpoint) Handle(t wire.Type, need Role, h HandlerFunc) { e.handlers[t] = handler{need, h} }
+
+// Calls gives the calls that have a handler, with the role each needs.
+func (e *Endpoint) Calls() map[wire.Type]Role {
+	out := make(map[wire.Type]Role, len(e.handlers))
+	for t, h := range e.handlers {
+		out[t] = h.need
+	}
+	return out
+}
 
 func quicConfig() *quic.Config {
 	return &quic.Config{
@@ -169,16 +179,16 @@ func (e *Endpoint) Serve() error {
 
 // serveConn takes the calls of one connection until it ends.
 func (e *Endpoint) serveConn(qc *quic.Conn) {
-	conn := &serverConn{role: NoRole, addr: qc.RemoteAddr().String()}
+	conn := &serverConn{addr: qc.RemoteAddr().String()}
 	if certs := qc.ConnectionState().TLS.PeerCertificates; len(certs) > 0 {
-		conn.role, conn.name = RoleOf(certs[0]), certs[0].Subject.CommonName
+		conn.rights, conn.name = RightsOf(certs[0]), certs[0].Subject.CommonName
 	}
-	if conn.role == NoRole {
+	if conn.rights.Role == NoRole {
 		e.log.Warn("connection refused: the certificate has no role", "peer", conn.addr, "name", conn.name)
 		_ = qc.CloseWithError(codeProtocol, "the certificate has no Sheaf role")
 		return
 	}
-	e.log.Debug("connection", "peer", conn.addr, "name", conn.name, "role", conn.role.String())
+	e.log.Debug("connection", "peer", conn.addr, "name", conn.name, "role", conn.rights.Role.String())
 	for {
 		s, err := qc.AcceptStream(e.ctx)
 		if err != nil {
@@ -195,7 +205,7 @@ func (e *Endpoint) serveConn(qc *quic.Conn) {
 // serverConn is what a serving endpoint knows of a connection's other side.
 type serverConn struct {
 	name, addr string
-	role       Role
+	rights     Rights
 
 	mu    sync.Mutex
 	hello bool // guarded by mu: the other side has said Hello
@@ -210,6 +220,7 @@ type ServerCall struct {
 	W    *wire.Writer
 	End  wire.End // the trailer; the handler may fill in counts
 
+	rights Rights
 	stream *quic.Stream
 }
 
@@ -233,7 +244,7 @@ var (
 )
 
 func (e *Endpoint) serveStream(qc *quic.Conn, conn *serverConn, s *quic.Stream) {
-	c := &ServerCall{Name: conn.name, Role: conn.role, Addr: conn.addr, stream: s,
+	c := &ServerCall{Name: conn.name, Role: conn.rights.Role, Addr: conn.addr, rights: conn.rights, stream: s,
 		R: readers.Get().(*wire.Reader), W: writers.Get().(*wire.Writer)}
 	c.R.Reset(stalled{s})
 	c.W.Reset(stalled{s})
@@ -291,10 +302,10 @@ func (e *Endpoint) hello(conn *serverConn, c *ServerCall) error {
 	if m.Version < 1 {
 		return errs.New(errs.Protocol, "hello", fmt.Sprintf("protocol version %d", m.Version))
 	}
-	if m.Node != "" && conn.role != NodeRole {
-		return errs.New(errs.PermissionDenied, "hello", fmt.Sprintf("certificate %q has the role %s and can't speak as node %q", conn.name, conn.role, m.Node))
+	if m.Node != "" && conn.rights.Role != NodeRole {
+		return errs.New(errs.PermissionDenied, "hello", fmt.Sprintf("certificate %q has the role %s and can't speak as node %q", conn.name, conn.rights.Role, m.Node))
 	}
-	if e.opts.OnHello != nil && conn.role == NodeRole {
+	if e.opts.OnHello != nil && conn.rights.Role == NodeRole {
 		e.opts.OnHello(m)
 	}
 	conn.mu.Lock()

@@ -76,6 +76,9 @@ func (n *Node) needBucket(name string) error {
 func nextEpoch(before uint64) uint64 { return max(before+1, uint64(time.Now().UnixNano())) }
 
 func (n *Node) serveBucketCreate(ctx context.Context, c *peer.ServerCall) error {
+	if err := c.Allow("", peer.Writer); err != nil {
+		return err
+	}
 	msg := peer.BucketMessage{Kind: wire.TBucketCreate}
 	if err := c.R.Decode(&msg); err != nil {
 		return err
@@ -126,6 +129,9 @@ func (n *Node) checkProps(ctx context.Context, bucket string, p peer.BucketProps
 
 // serveBucketSet changes a bucket's properties.
 func (n *Node) serveBucketSet(ctx context.Context, c *peer.ServerCall) error {
+	if err := c.Allow("", peer.Writer); err != nil {
+		return err
+	}
 	var msg peer.BucketSet
 	if err := c.R.Decode(&msg); err != nil {
 		return err
@@ -158,6 +164,9 @@ func (n *Node) serveBucketShow(_ context.Context, c *peer.ServerCall) error {
 	if err := c.R.Decode(&msg); err != nil {
 		return err
 	}
+	if err := c.Allow(msg.Name, peer.Reader); err != nil {
+		return err
+	}
 	b, ok := n.state.Load().bucket(msg.Name)
 	if !ok {
 		return &errs.Error{Code: errs.BucketNotFound, Op: "show bucket", Bucket: msg.Name}
@@ -166,6 +175,9 @@ func (n *Node) serveBucketShow(_ context.Context, c *peer.ServerCall) error {
 }
 
 func (n *Node) serveBucketDestroy(ctx context.Context, c *peer.ServerCall) error {
+	if err := c.Allow("", peer.Writer); err != nil {
+		return err
+	}
 	msg := peer.BucketMessage{Kind: wire.TBucketDestroy}
 	if err := c.R.Decode(&msg); err != nil {
 		return err
@@ -191,8 +203,12 @@ func (n *Node) serveBucketDestroy(ctx context.Context, c *peer.ServerCall) error
 	return nil
 }
 
+// serveBucketList tells of the buckets that the caller may read.
 func (n *Node) serveBucketList(_ context.Context, c *peer.ServerCall) error {
 	for _, b := range n.state.Load().sortedBuckets(false) {
+		if c.Allow(b.Name, peer.Reader) != nil {
+			continue
+		}
 		if err := c.W.Frame(b.message(), nil); err != nil {
 			return err
 		}

@@ -19,6 +19,9 @@ func (n *Node) serveList(ctx context.Context, c *peer.ServerCall) error {
 	if err := names.CheckBucket(req.Bucket); err != nil {
 		return err
 	}
+	if err := c.Allow(req.Bucket, peer.Reader); err != nil {
+		return err
+	}
 	if err := names.CheckPrefix(req.Options.Prefix); err != nil {
 		return err
 	}

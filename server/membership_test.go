@@ -112,7 +112,7 @@ func TestStartRefused(t *testing.T) {
 	c := testcluster.Start(t, testcluster.Options{Nodes: 1})
 	refused(t, "no options", server.Options{}, errs.InvalidArgument, "no data folder", "no certificate", "listen")
 	o := options(t, c, "x")
-	o.Identity = testcluster.Identity(t, c.Certs, peer.ClientName)
+	o.Identity = testcluster.Identity(t, c.Certs, "writer")
 	refused(t, "a writer's certificate", o, errs.PermissionDenied, "writer")
 	o = options(t, c, "x")
 	o.Dirs = []string{filepath.Join(c.Dir, "n1")}

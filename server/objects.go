@@ -47,6 +47,15 @@ func (n *Node) elsewhere(bucket, object string, forwarded bool) string {
 	return m.Nodes[i].Addr
 }
 
+// needs is the right to its bucket that an object call takes.
+func needs(kind wire.Type) peer.Role {
+	switch kind {
+	case wire.TGet, wire.THead, wire.TMembers:
+		return peer.Reader
+	}
+	return peer.Writer
+}
+
 // request reads an object call and settles who answers it.
 func (n *Node) request(c *peer.ServerCall, kind wire.Type) (req *peer.ObjectRequest, owner string, err error) {
 	req = &peer.ObjectRequest{Kind: kind}
@@ -54,6 +63,9 @@ func (n *Node) request(c *peer.ServerCall, kind wire.Type) (req *peer.ObjectRequ
 		return nil, "", err
 	}
 	if err := req.Check(); err != nil {
+		return nil, "", err
+	}
+	if err := c.Allow(req.Bucket, needs(kind)); err != nil {
 		return nil, "", err
 	}
 	if owner = n.elsewhere(req.Bucket, req.Object, req.Forwarded); owner == "" {
@@ -68,7 +80,10 @@ func (n *Node) servePut(ctx context.Context, c *peer.ServerCall) error {
 	if err := c.R.Decode(&req); err != nil {
 		return err
 	}
-	if err := (&peer.ObjectRequest{Bucket: req.Bucket, Object: req.Object}).Check(); err != nil {
+	if err := req.Check(); err != nil {
+		return err
+	}
+	if err := c.Allow(req.Bucket, peer.Writer); err != nil {
 		return err
 	}
 	body := peer.ReceiveBody(c.R)

@@ -18,7 +18,7 @@ func (p *program) certCommand() *cli.Command {
 	return &cli.Command{
 		Name: "cert", Usage: "make a cluster's certificates",
 		Subcommands: []*cli.Command{{
-			Name: "init", Usage: "make a cluster CA, with a node's and a writer's certificate",
+			Name: "init", Usage: "make a cluster CA, with a node's and an admin's certificate",
 			Description: `Writes ca.crt, ca.key, node.crt, node.key, client.crt and client.key. Whoever has
 ca.key can make certificates: keep it where nodes and clients aren't.`,
 			Flags: []cli.Flag{certsFlag()},
@@ -34,10 +34,16 @@ ca.key can make certificates: keep it where nodes and clients aren't.`,
 			},
 		}, {
 			Name: "issue", Usage: "make one more certificate",
-			Description: `Writes ca.crt and node.crt, node.key for a node, client.crt, client.key for a writer or
-reader, to a folder that --certs of the other commands can name.`,
+			Description: `Writes ca.crt and node.crt, node.key for a node, client.crt, client.key for an admin,
+writer or reader, to a folder that --certs of the other commands can name.
+
+A reader reads objects, batches and listings; a writer also changes objects and
+buckets; an admin also the cluster: nodes, their disks, where objects lie. With
+--bucket, which may be given several times, a reader or writer has rights to these
+buckets alone, and can't make, change or destroy any.`,
 			Flags: []cli.Flag{
-				&cli.StringFlag{Name: "role", Usage: "`ROLE` that it entitles to: reader, writer or node"},
+				&cli.StringFlag{Name: "role", Usage: "`ROLE` that it entitles to: reader, writer, admin or node"},
+				&cli.StringSliceFlag{Name: "bucket", Usage: "`NAME[:r|rw]` of a bucket that it is for, with its rights there (default: those of the role); all buckets without this"},
 				&cli.StringFlag{Name: "name", Usage: "`NAME` of its holder, for logs"},
 				&cli.StringFlag{Name: "out", Usage: "`DIR` to write to"},
 				&cli.StringFlag{Name: "certs", Usage: "`DIR` of the CA (default $SHEAF_HOME/certs)", EnvVars: []string{"SHEAF_CERTS"}},
@@ -53,8 +59,8 @@ reader, to a folder that --certs of the other commands can name.`,
 				}
 				o := certOptions{Name: c.String("name")}
 				var err error
-				if o.Role, err = peer.ParseRole(c.String("role")); err != nil {
-					return usagef(c, "role %q: want reader, writer or node", c.String("role"))
+				if o.Rights, err = parseRights(c.String("role"), c.StringSlice("bucket")); err != nil {
+					return usagef(c, "%s", errs.Flatten(err).Msg)
 				}
 				if o.Out, err = filepath.Abs(c.String("out")); err != nil {
 					return err
@@ -66,6 +72,27 @@ reader, to a folder that --certs of the other commands can name.`,
 			},
 		}},
 	}
+}
+
+// parseRights reads the flags that say what a certificate is for.
+func parseRights(role string, buckets []string) (r peer.Rights, err error) {
+	if r.Role, err = peer.ParseRole(role); err != nil {
+		return r, err
+	}
+	for _, s := range buckets {
+		b, right, err := peer.ParseBucketRight(s, r.Role)
+		if err != nil {
+			return r, err
+		}
+		if _, twice := r.Buckets[b]; twice {
+			return r, errs.New(errs.InvalidArgument, "", "--bucket "+b+" is given twice")
+		}
+		if r.Buckets == nil {
+			r.Buckets = map[string]peer.Role{}
+		}
+		r.Buckets[b] = right
+	}
+	return r, r.Check()
 }
 
 func (p *program) certInit(dir string) error {
@@ -83,12 +110,12 @@ func (p *program) certInit(dir string) error {
 type certOptions struct {
 	CA, Out string // folders
 	Name    string
-	Role    peer.Role
+	Rights  peer.Rights
 }
 
 func (p *program) certIssue(o certOptions) error {
 	file := peer.ClientName
-	if o.Role == peer.NodeRole {
+	if o.Rights.Role == peer.NodeRole {
 		file = peer.NodeName
 	}
 	crt := filepath.Join(o.Out, file+".crt")
@@ -105,7 +132,7 @@ func (p *program) certIssue(o certOptions) error {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := peer.Issue(o.CA, o.Out, file, o.Name, o.Role); err != nil {
+	if err := peer.IssueRights(o.CA, o.Out, file, o.Name, o.Rights); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintln(p.stdout, crt)

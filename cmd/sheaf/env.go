@@ -102,7 +102,7 @@ func ensureCerts(dir string) error {
 	for _, c := range []struct {
 		file string
 		role peer.Role
-	}{{peer.NodeName, peer.NodeRole}, {peer.ClientName, peer.Writer}} {
+	}{{peer.NodeName, peer.NodeRole}, {peer.ClientName, peer.Admin}} {
 		if !fresh && exists(filepath.Join(dir, c.file+".crt")) {
 			continue
 		}

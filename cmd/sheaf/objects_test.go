@@ -384,6 +384,24 @@ func testRoles(t *testing.T, u *user) {
 	reader.check(reader.exec(strings.NewReader("x"), binary, "put", "-", "roles/y"), 4, []string{"permission denied"})
 	writer := u.with("SHEAF_CERTS=" + issue("writer", "w"))
 	writer.pipe("y", "put", "-", "roles/y")
+	u.run("bucket", "create", "others")
+	u.pipe("z", "put", "-", "others/z")
+	one := filepath.Join(dir, "one")
+	u.run("cert", "issue", "--role", "writer", "--bucket", "roles:r", "--bucket", "mine", "--name", "test one", "--out", one)
+	restricted := u.with("SHEAF_CERTS=" + one)
+	if got := restricted.run("get", "roles/x"); got != "x" {
+		t.Errorf("%q", got)
+	}
+	if got := restricted.run("ls"); !strings.Contains(got, "roles") || strings.Contains(got, "others") {
+		t.Errorf("a certificate for some buckets lists %q", got)
+	}
+	restricted.fails(4, []string{"permission denied", "restricted"}, "rm", "roles/x")
+	restricted.fails(4, []string{"permission denied", "restricted"}, "get", "others/z")
+	restricted.fails(4, []string{"permission denied", "restricted"}, "bucket", "create", "mine")
+	for _, bad := range [][]string{{"reader", "b:rw"}, {"node", "b"}, {"admin", "b:r"}, {"writer", "b:x"}, {"writer", "-b"}, {"writer", ""}} {
+		u.fails(2, nil, "cert", "issue", "--role", bad[0], "--bucket", bad[1], "--name", "x", "--out", filepath.Join(dir, "bad"))
+	}
+	u.fails(2, []string{"twice"}, "cert", "issue", "--role", "writer", "--bucket", "b:r", "--bucket", "b", "--name", "x", "--out", filepath.Join(dir, "bad"))
 	for _, f := range []string{"node.crt", "node.key", "ca.crt"} {
 		if !exists(filepath.Join(issue("node", "n"+f), f)) {
 			t.Error("no", f)
@@ -391,7 +409,7 @@ func testRoles(t *testing.T, u *user) {
 	}
 	u.fails(1, []string{"already"}, "cert", "issue", "--role", "writer", "--name", "x", "--out", filepath.Join(dir, "r"))
 	u.fails(1, []string{"already"}, "cert", "init")
-	u.fails(2, []string{"reader, writer or node"}, "cert", "issue", "--role", "king", "--name", "x", "--out", dir)
+	u.fails(2, []string{"reader, writer, admin or node"}, "cert", "issue", "--role", "king", "--name", "x", "--out", dir)
 	u.fails(2, []string{"--role"}, "cert", "issue", "--name", "x", "--out", dir)
 
 	alien := filepath.Join(dir, "alien")

@@ -20,11 +20,11 @@ import (
 	"sheaf/server"
 )
 
-// Cluster is a running cluster with a client that may write.
+// Cluster is a running cluster with a client that may do all that a client can.
 type Cluster struct {
 	*server.Local
 	Dir    string // data folders n1, n2, …
-	Certs  string // certificate folder with ca, node, client (writer) and reader
+	Certs  string // certificate folder with ca, node, client (admin), writer and reader
 	Peer   *peer.Client
 	Batch  *batching.Client
 	Caller *peer.Endpoint
@@ -61,14 +61,14 @@ func Start(t testing.TB, o Options) *Cluster {
 	return c
 }
 
-// Certs makes a CA with a certificate for each role: node, client (writer), reader.
+// Certs makes a CA with a certificate for each role: node, client (admin), writer, reader.
 func Certs(t testing.TB) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "certs")
 	if err := peer.InitCA(dir); err != nil {
 		t.Fatal(err)
 	}
-	for file, role := range map[string]peer.Role{peer.NodeName: peer.NodeRole, peer.ClientName: peer.Writer, "reader": peer.Reader} {
+	for file, role := range map[string]peer.Role{peer.NodeName: peer.NodeRole, peer.ClientName: peer.Admin, "writer": peer.Writer, "reader": peer.Reader} {
 		if err := peer.Issue(dir, dir, file, file, role); err != nil {
 			t.Fatal(err)
 		}
