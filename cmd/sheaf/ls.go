@@ -21,8 +21,8 @@ a further "/" behind it are folded into one line that ends in "/". Names are giv
 without the bucket. -l puts size and time of writing before them.
 
 With --json each line is an object: {"bucket","name","size","version","checksum",
-"modified"}, {"bucket","prefix"} for a folded line, or {"name","provider","created"}
-for a bucket. Versions are decimal strings, checksums xxh3-64 in hex.`,
+"modified","attrs"}, {"bucket","prefix"} for a folded line, or what 'sheaf bucket show
+--json' gives of a bucket. Versions are decimal strings, checksums xxh3-64 in hex.`,
 		Flags: withClient(
 			&cli.BoolFlag{Name: "l", Usage: "with size and time"},
 			&cli.BoolFlag{Name: "r", Usage: "all names, not folded at \"/\""},
@@ -114,12 +114,18 @@ type objectJSON struct {
 	Version  uint64    `json:"version,string"`
 	Checksum string    `json:"checksum,omitempty"`
 	Modified time.Time `json:"modified"`
+
+	Attrs map[string]string `json:"attrs,omitempty"`
+}
+
+func objectJSONOf(bucket, name string, i *peer.ObjectInfo) objectJSON {
+	return objectJSON{Bucket: bucket, Name: name, Size: i.Size, Version: i.Version, Checksum: formatSum(i.Checksum), Modified: i.ModTime.UTC(), Attrs: i.Attrs}
 }
 
 func (p *program) printObject(w *bufio.Writer, o lsOptions, i *peer.ObjectInfo) (err error) {
 	switch {
 	case o.JSON:
-		return writeJSON(w, objectJSON{Bucket: o.Bucket, Name: i.Name, Size: i.Size, Version: i.Version, Checksum: formatSum(i.Checksum), Modified: i.ModTime.UTC()})
+		return writeJSON(w, objectJSONOf(o.Bucket, i.Name, i))
 	case o.Long:
 		_, err = fmt.Fprintf(w, "%14d  %s  %s\n", i.Size, formatTime(i.ModTime), printable(p.stdout, i.Name))
 	default:

@@ -31,7 +31,7 @@ func (p *program) app() *cli.App {
 		Flags:       clientFlags(),
 		Commands: []*cli.Command{
 			p.upCommand(), p.serveCommand(), p.mountCommand(), p.umountCommand(),
-			p.bucketCommand(), p.putCommand(), p.getCommand(), p.lsCommand(), p.statCommand(), p.rmCommand(),
+			p.bucketCommand(), p.putCommand(), p.getCommand(), p.lsCommand(), p.statCommand(), p.cpCommand(), p.mvCommand(), p.rmCommand(),
 			p.batchCommand(), p.clusterCommand(), p.certCommand(), p.versionCommand(),
 		},
 		Writer:                    p.stdout,
@@ -42,18 +42,19 @@ func (p *program) app() *cli.App {
 	}
 	usage := func(c *cli.Context, err error, _ bool) error { return usagef(c, "%v", err) }
 	a.OnUsageError = usage
-	prepare(a.Commands, usage)
+	prepare(a.Commands, "sheaf", usage)
 	return a
 }
 
-func prepare(cmds []*cli.Command, usage cli.OnUsageErrorFunc) {
+// prepare completes the commands below the one called path.
+func prepare(cmds []*cli.Command, path string, usage cli.OnUsageErrorFunc) {
 	for _, c := range cmds {
 		c.OnUsageError = usage
 		c.HideHelpCommand = true
 		if len(c.Subcommands) > 0 {
-			c.UsageText = "sheaf " + c.Name + " command [command options]"
+			c.UsageText = path + " " + c.Name + " command [command options]"
 		}
-		prepare(c.Subcommands, usage)
+		prepare(c.Subcommands, path+" "+c.Name, usage)
 	}
 }
 

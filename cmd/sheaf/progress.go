@@ -19,6 +19,8 @@ type progress struct {
 	bytes, files           atomic.Int64 // done
 	totalBytes, totalFiles atomic.Int64 // known so far
 
+	now atomic.Pointer[string] // what stands in label's place
+
 	stop, done chan struct{}
 }
 
@@ -53,6 +55,9 @@ func (p *progress) draw() {
 		if files := p.totalFiles.Load(); files > 0 {
 			p.bar.Describe(fmt.Sprintf("%s %d/%d files", p.label, p.files.Load(), files))
 		}
+		if label := p.now.Load(); label != nil {
+			p.bar.Describe(*label)
+		}
 		_ = p.bar.Set64(p.bytes.Load()) // what it can't show isn't worth an error
 	}
 }
@@ -68,6 +73,14 @@ func (p *progress) expect(files, bytes int64) {
 func (p *progress) add(bytes int64) {
 	if p != nil {
 		p.bytes.Add(bytes)
+	}
+}
+
+// at is for work that others do: they say how far it is.
+func (p *progress) at(bytes int64, label string) {
+	if p != nil {
+		p.bytes.Store(bytes)
+		p.now.Store(&label)
 	}
 }
 

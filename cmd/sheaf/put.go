@@ -30,17 +30,32 @@ func (p *program) putCommand() *cli.Command {
 		Description: `SRC "-" is stdin. BUCKET/ and BUCKET/dir/ take SRC's own name behind them. When the
 command returns the object is on disk in the cluster.
 
+With --append the bytes go to the end of the object, which is made if it isn't there; a
+reader finds it before or after. With --json one object as 'sheaf stat --json' gives it.
+
 With -r every regular file below DIR becomes the object PREFIX/<path below DIR>.
 Links and special files are left out and reported. The first failure ends it.`,
-		Flags: withClient(&cli.BoolFlag{Name: "r", Usage: "a folder with all below it"}),
+		Flags: withClient(append([]cli.Flag{
+			&cli.BoolFlag{Name: "r", Usage: "a folder with all below it"},
+			&cli.BoolFlag{Name: "append", Usage: "add to the object's end"},
+			&cli.StringSliceFlag{Name: "attr", Usage: "`KEY=VALUE` to keep with the object; may be given several times"},
+			jsonFlag(),
+		}, conditionFlags()...)...),
 		Action: func(c *cli.Context) error {
 			a, err := positional(c, 2, 2, "SRC and BUCKET/OBJECT")
 			if err != nil {
 				return err
 			}
 			co := clientOptionsOf(c)
+			attrs, err := attrsOf(c)
+			if err != nil {
+				return err
+			}
+			if err := onlyWhole(c, "append", "if-version", "json"); err != nil {
+				return err
+			}
 			if c.Bool("r") {
-				o := putTreeOptions{Dir: a[0]}
+				o := putTreeOptions{Dir: a[0], Attrs: attrs, IfAbsent: c.Bool("if-absent")}
 				if o.Bucket, o.Prefix, _, err = parsePrefix(a[1]); err != nil {
 					return err
 				}
@@ -50,6 +65,13 @@ Links and special files are left out and reported. The first failure ends it.`,
 			if err != nil {
 				return err
 			}
+			if o.If, err = conditionOf(c); err != nil {
+				return err
+			}
+			if o.Append && o.If.Absent {
+				return usagef(c, "--append and --if-absent: leave out --append for an object that isn't there yet")
+			}
+			o.Attrs = attrs
 			return p.put(c.Context, co, o)
 		},
 	}
@@ -59,6 +81,10 @@ Links and special files are left out and reported. The first failure ends it.`,
 type putOptions struct {
 	Source string // "-" for stdin
 	Object object
+	Append bool
+	If     condition
+	Attrs  map[string]string
+	JSON   bool
 }
 
 func putOptionsOf(c *cli.Context, src, dst string) (putOptions, error) {
@@ -72,7 +98,7 @@ func putOptionsOf(c *cli.Context, src, dst string) (putOptions, error) {
 		dst += filepath.Base(src)
 	}
 	o, err := parseWhole(dst)
-	return putOptions{Source: src, Object: o}, err
+	return putOptions{Source: src, Object: o, Append: c.Bool("append"), JSON: c.Bool("json")}, err
 }
 
 func (p *program) put(ctx context.Context, co clientOptions, o putOptions) error {
@@ -103,13 +129,24 @@ func (p *program) put(ctx context.Context, co clientOptions, o putOptions) error
 		} else {
 			r = interruptible(ctx, r)
 		}
-		_, err := c.Put(ctx, o.Object.Bucket, o.Object.Name, r, peer.PutOptions{Size: size})
-		return err
+		store := c.Put
+		if o.Append {
+			store = c.Append
+		}
+		info, err := store(ctx, o.Object.Bucket, o.Object.Name, r, peer.PutOptions{Size: size, IfAbsent: o.If.Absent, IfVersion: o.If.Version, Attrs: o.Attrs})
+		if err != nil || !o.JSON {
+			return err
+		}
+		return writeJSON(p.stdout, objectJSONOf(o.Object.Bucket, o.Object.Name, &info))
 	})
 }
 
 // putTreeOptions say which folder is stored, and where.
-type putTreeOptions struct{ Dir, Bucket, Prefix string }
+type putTreeOptions struct {
+	Dir, Bucket, Prefix string
+	IfAbsent            bool
+	Attrs               map[string]string
+}
 
 // objectName is what the file at rel, a path below the folder, is called.
 func (o putTreeOptions) objectName(rel string) string {
@@ -147,7 +184,7 @@ func (p *program) putTree(ctx context.Context, co clientOptions, o putTreeOption
 					if ctx.Err() != nil {
 						continue
 					}
-					n, err := putOne(ctx, c, o.Bucket, u, bar)
+					n, err := putOne(ctx, c, o, u, bar)
 					if err != nil {
 						fail(fmt.Errorf("%s: %w", u.path, err))
 						continue
@@ -205,7 +242,7 @@ func (p *program) putTree(ctx context.Context, co clientOptions, o putTreeOption
 	})
 }
 
-func putOne(ctx context.Context, c *cluster, bucket string, u upload, bar *progress) (int64, error) {
+func putOne(ctx context.Context, c *cluster, o putTreeOptions, u upload, bar *progress) (int64, error) {
 	f, err := os.OpenFile(u.path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return 0, err
@@ -215,7 +252,7 @@ func putOne(ctx context.Context, c *cluster, bucket string, u upload, bar *progr
 	if err != nil {
 		return 0, err
 	}
-	info, err := c.Put(ctx, bucket, u.name, &meter{File: f, p: bar}, peer.PutOptions{Size: fi.Size()})
+	info, err := c.Put(ctx, o.Bucket, u.name, &meter{File: f, p: bar}, peer.PutOptions{Size: fi.Size(), IfAbsent: o.IfAbsent, Attrs: o.Attrs})
 	return info.Size, err
 }
 

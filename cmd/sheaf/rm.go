@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
-	"sync"
 	"sync/atomic"
 
 	"github.com/urfave/cli/v2"
@@ -13,19 +11,26 @@ import (
 	"sheaf/peer"
 )
 
-// rmWorkers is how many objects 'rm -r' removes at a time.
-const rmWorkers = 8
-
 func (p *program) rmCommand() *cli.Command {
 	return &cli.Command{
 		Name: "rm", Usage: "remove an object, or with -r all below a prefix",
 		ArgsUsage: "BUCKET/OBJECT | -r BUCKET/PREFIX",
 		Description: `With -r the object PREFIX goes and all whose names begin with PREFIX/; BUCKET/ means
 every object of the bucket. The bucket itself stays: see 'sheaf bucket rm'.`,
-		Flags: withClient(&cli.BoolFlag{Name: "r", Usage: "all below a prefix"}),
+		Flags: withClient(
+			&cli.BoolFlag{Name: "r", Usage: "all below a prefix"},
+			versionFlag("only when the object has version `N`, as sheaf stat tells it"),
+		),
 		Action: func(c *cli.Context) error {
 			a, err := positional(c, 1, 1, "BUCKET/OBJECT")
 			if err != nil {
+				return err
+			}
+			cond, err := conditionOf(c)
+			if err != nil {
+				return err
+			}
+			if err := onlyWhole(c, "if-version"); err != nil {
 				return err
 			}
 			if !c.Bool("r") {
@@ -33,7 +38,12 @@ every object of the bucket. The bucket itself stays: see 'sheaf bucket rm'.`,
 				if err != nil {
 					return err
 				}
-				return withCluster(c.Context, clientOptionsOf(c), func(cl *cluster) error { return cl.Delete(c.Context, o.Bucket, o.Name) })
+				return withCluster(c.Context, clientOptionsOf(c), func(cl *cluster) error {
+					if cond.Version != 0 {
+						return cl.DeleteIf(c.Context, o.Bucket, o.Name, cond.Version)
+					}
+					return cl.Delete(c.Context, o.Bucket, o.Name)
+				})
 			}
 			bucket, prefix, slash, err := parsePrefix(a[0])
 			if err != nil {
@@ -53,17 +63,15 @@ type rmOptions struct{ Bucket, Prefix string }
 func (p *program) rmTree(ctx context.Context, co clientOptions, o rmOptions) error {
 	return withCluster(ctx, co, func(c *cluster) error {
 		var removed atomic.Int64
-		below := o.Prefix
-		if o.Prefix != "" && !strings.HasSuffix(o.Prefix, "/") {
-			below += "/"
-			if err := c.Delete(ctx, o.Bucket, o.Prefix); err == nil {
+		err := eachBelow(ctx, c, o.Bucket, o.Prefix, func(i *peer.ObjectInfo) error {
+			err := c.Delete(ctx, o.Bucket, i.Name)
+			switch {
+			case err == nil:
 				removed.Add(1)
-			} else if !errs.IsCode(err, errs.NotFound) {
-				return err
+			case errs.IsCode(err, errs.NotFound): // somebody else was faster
+				return nil
 			}
-		}
-		err := eachPage(ctx, c, o.Bucket, peer.ListOptions{Prefix: below}, func(page *peer.ListPage) error {
-			return rmPage(ctx, c, o.Bucket, page, &removed)
+			return err
 		})
 		if n := removed.Load(); n > 0 {
 			fmt.Fprintf(p.stderr, "removed %s\n", plural(n, "object", "objects"))
@@ -72,29 +80,4 @@ func (p *program) rmTree(ctx context.Context, co clientOptions, o rmOptions) err
 		}
 		return err
 	})
-}
-
-func rmPage(ctx context.Context, c *cluster, bucket string, page *peer.ListPage, removed *atomic.Int64) error {
-	ctx, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range rmWorkers {
-		wg.Go(func() { // ends with the page or the first failure
-			for ctx.Err() == nil {
-				i := next.Add(1) - 1
-				if i >= int64(len(page.Objects)) {
-					return
-				}
-				switch err := c.Delete(ctx, bucket, page.Objects[i].Name); {
-				case err == nil:
-					removed.Add(1)
-				case !errs.IsCode(err, errs.NotFound): // somebody else was faster
-					fail(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	return context.Cause(ctx)
 }

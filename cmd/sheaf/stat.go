@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/urfave/cli/v2"
 )
@@ -12,7 +14,7 @@ func (p *program) statCommand() *cli.Command {
 		Name: "stat", Usage: "tell about an object or a member of a shard",
 		ArgsUsage: "BUCKET/OBJECT[@/MEMBER]",
 		Description: `Of a member the size is its own; version and time are the shard's. With --json one
-object: {"bucket","name","member","size","version","checksum","modified"}.`,
+object: {"bucket","name","member","size","version","checksum","modified","attrs"}.`,
 		Flags: withClient(jsonFlag()),
 		Action: func(c *cli.Context) error {
 			a, err := positional(c, 1, 1, "BUCKET/OBJECT[@/MEMBER]")
@@ -40,22 +42,25 @@ func (p *program) stat(ctx context.Context, co clientOptions, o statOptions) err
 		if err != nil {
 			return err
 		}
-		sum := ""
-		if o.Object.Member == "" {
-			sum = formatSum(info.Checksum)
+		j := objectJSONOf(o.Object.Bucket, o.Object.Name, &info)
+		if o.Object.Member != "" {
+			j.Member, j.Checksum = o.Object.Member, ""
 		}
 		if o.JSON {
-			return writeJSON(p.stdout, objectJSON{Bucket: o.Object.Bucket, Name: o.Object.Name, Member: o.Object.Member, Size: info.Size,
-				Version: info.Version, Checksum: sum, Modified: info.ModTime.UTC()})
+			return writeJSON(p.stdout, j)
 		}
 		rows := [][]string{{"bucket:", o.Object.Bucket}, {"object:", printable(p.stdout, o.Object.Name)}}
 		if o.Object.Member != "" {
 			rows = append(rows, []string{"member:", printable(p.stdout, o.Object.Member)})
 		}
 		rows = append(rows, []string{"size:", fmt.Sprint(info.Size)}, []string{"version:", fmt.Sprint(info.Version)})
-		if sum != "" {
-			rows = append(rows, []string{"checksum:", "xxh3-64 " + sum})
+		if j.Checksum != "" {
+			rows = append(rows, []string{"checksum:", "xxh3-64 " + j.Checksum})
 		}
-		return table(p.stdout, append(rows, []string{"modified:", formatTime(info.ModTime)}))
+		rows = append(rows, []string{"modified:", formatTime(info.ModTime)})
+		for _, k := range slices.Sorted(maps.Keys(info.Attrs)) {
+			rows = append(rows, []string{"attr:", printable(p.stdout, k) + "=" + printable(p.stdout, info.Attrs[k])})
+		}
+		return table(p.stdout, rows)
 	})
 }
