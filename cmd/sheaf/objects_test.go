@@ -70,6 +70,7 @@ func TestObjects(t *testing.T) {
 	sub("ls", testLs)
 	sub("rm", testRm)
 	sub("endpoint and certs", func(t *testing.T, u *user) { testClientFlags(t, u, up.ready()) })
+	sub("bucket properties", testBucketProps)
 	sub("roles", testRoles)
 	sub("cluster", testCluster)
 	sub("tar", testTar)
@@ -98,7 +99,7 @@ func testBuckets(t *testing.T, u *user) {
 	if err := json.Unmarshal([]byte(u.run("bucket", "show", "--json", "b1")), &b); err != nil || b.Name != "b1" {
 		t.Errorf("%+v %v", b, err)
 	}
-	if got := u.run("bucket", "show", "b1"); !strings.Contains(got, "provider:  sheaf\n") {
+	if got := u.run("bucket", "show", "b1"); !strings.Contains(got, "provider:    sheaf\n") {
 		t.Errorf("%q", got)
 	}
 	u.fails(1, []string{"b1", "already exists"}, "bucket", "create", "b1")
@@ -457,7 +458,7 @@ func testPipes(t *testing.T, u *user) {
 
 func testCluster(t *testing.T, u *user) {
 	rows := lines(u.run("cluster", "status"))
-	if len(rows) != 4 || !slices.Equal(strings.Fields(rows[0]), strings.Fields("NODE ADDRESS STATE MAP UPTIME USED FREE BATCHES ADMIN")) || strings.Fields(rows[2])[2] != "up" {
+	if len(rows) != 4 || !slices.Equal(strings.Fields(rows[0]), strings.Fields("NODE ADDRESS STATE SETTLED MAP UPTIME OBJECTS USED FREE BATCHES ADMIN")) || strings.Fields(rows[2])[2] != "up" {
 		t.Errorf("%q", rows)
 	}
 	var s struct {
@@ -474,9 +475,9 @@ func testCluster(t *testing.T, u *user) {
 	var m struct {
 		Cluster string
 		Version uint64
-		Nodes   []struct{ Name, Address string }
+		Nodes   []struct{ Name, Address, State string }
 	}
-	if err := json.Unmarshal([]byte(u.run("cluster", "map", "--json")), &m); err != nil || len(m.Nodes) != 3 || m.Cluster == "" || m.Cluster != s.Cluster || m.Nodes[1].Name != "n2" {
+	if err := json.Unmarshal([]byte(u.run("cluster", "map", "--json")), &m); err != nil || len(m.Nodes) != 3 || m.Cluster == "" || m.Cluster != s.Cluster || m.Nodes[1].Name != "n2" || m.Nodes[1].State != "up" {
 		t.Errorf("%+v %v", m, err)
 	}
 	if got := u.run("cluster", "map"); !strings.Contains(got, m.Nodes[1].Address) {
@@ -666,10 +667,14 @@ func testManifests(t *testing.T, u *user) {
 func testUsage(t *testing.T, u *user) {
 	for _, line := range []string{"", "nope", "--nope", "get", "get a b", "get b/x --nope", "get b/x -o", "put x", "put a b c", "ls a b", "stat", "rm", "batch", "batch a b",
 		"bucket", "bucket nope", "bucket create", "bucket create a b", "bucket ls x", "cluster", "cluster status x", "cert nope", "cert issue", "umount", "umount a b",
-		"mount", "mount a b c", "mount -o nope /x", "up x", "up --nodes x", "up --nodes 0", "serve", "serve --dir d", "serve --dir d --listen 1:2 x", "version x", "batch m --timeout soon"} {
+		"mount", "mount a b c", "mount -o nope /x", "up x", "up --nodes x", "up --nodes 0", "serve", "serve --dir d", "serve --dir d --listen 1:2 x", "version x", "batch m --timeout soon",
+		"cp a/b", "cp a/b c", "cp -r a b/c", "cp -r a/b c", "cp -r a/b c/d --if-version 7", "mv a/b", "mv a/b c/d e", "put x b/x --attr novalue", "put x b/x --attr =v",
+		"put x b/x --attr a=1 --attr a=2", "put x b/x --if-absent --if-version 7", "put x b/x --if-version 0", "put x b/x --append --if-absent", "put -r d b --append",
+		"put -r d b --if-version 7", "put -r d b --json", "rm -r b/x --if-version 7", "rm b/x --if-version no", "bucket set b", "bucket create b --copies many",
+		"cluster leave", "cluster leave a b", "cluster mountpath", "cluster mountpath enable", "cluster mountpath enable n1", "cluster mountpath disable n1 d x"} {
 		u.fails(2, []string{"see 'sheaf", "--help'"}, strings.Fields(line)...)
 	}
-	for _, line := range []string{"--help", "help", "get --help", "help get", "bucket --help", "bucket rm --help", "batch x -h"} {
+	for _, line := range []string{"--help", "help", "get --help", "help get", "bucket --help", "bucket rm --help", "batch x -h", "cluster mountpath --help", "cluster mountpath enable --help"} {
 		if got := u.run(strings.Fields(line)...); !strings.Contains(got, "USAGE:") {
 			t.Errorf("%s: %q", line, got)
 		}
