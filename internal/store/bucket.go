@@ -205,7 +205,7 @@ func (s *Store) DestroyBucket(name string) error {
 	begun, err := b.moveToTrash()
 	if begun {
 		for _, m := range s.mounts {
-			err = errors.Join(err, m.records.drop(name))
+			err = errors.Join(err, m.catalog.drop(name))
 		}
 		b.gone = true
 		s.mu.Lock()
@@ -271,16 +271,12 @@ func (s *Store) HasObjects() (bool, error) {
 	return false, nil
 }
 
-func (b *bucket) hasObjects() (bool, error) {
-	for _, br := range b.branches {
-		for _, kind := range []string{contentObject, contentHashed} {
-			some, err := hasObject(context.Background(), br.content(kind), kind == contentObject)
-			if some || err != nil {
-				return some, err
-			}
-		}
-	}
-	return false, nil
+func (b *bucket) hasObjects() (some bool, err error) {
+	err = b.walk(context.Background(), query{}, func(row) bool {
+		some = true
+		return false
+	})
+	return some, err
 }
 
 // alive refuses a commit into a bucket that was destroyed; the caller holds life.

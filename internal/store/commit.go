@@ -90,9 +90,9 @@ func (b *bucket) note(at place, info Info) {
 	for _, br := range b.branches {
 		var err error
 		if br == at.br {
-			err = br.mount.records.put(b.name, Record{Info: info}, kind)
+			err = br.mount.catalog.put(b.name, Record{Info: info}, kind)
 		} else {
-			err = br.mount.records.del(b.name, info.Name)
+			err = br.mount.catalog.del(b.name, info.Name)
 		}
 		if err != nil {
 			b.s.log.Error("the records of a mountpath can't be written", "folder", br.mount.dir, "bucket", b.name, "object", info.Name, "err", err)

@@ -53,7 +53,7 @@ func (b *bucket) delete(name string, version uint64, c Condition) (Record, error
 	}
 	// The tombstone first: should the files stay, the next start removes them.
 	r := Record{Info: Info{Name: name, Version: version, ModTime: b.s.now()}, Deleted: true}
-	if err := b.ranked(name)[0].mount.records.tomb(b.name, r); err != nil {
+	if err := b.ranked(name)[0].mount.catalog.tomb(b.name, r); err != nil {
 		return Record{}, diskFault(err)
 	}
 	st.high = max(st.high, version)

@@ -30,7 +30,8 @@ type mountpath struct {
 	seed uint64
 	lock *os.File // holds the flock
 
-	records records
+	catalog *catalog
+	agrees  bool // the catalog is known to agree with the files
 }
 
 // openMountpath takes a folder: makes it, locks it, reads or gives its identity and
@@ -45,7 +46,7 @@ func openMountpath(dir string) (_ *mountpath, err error) {
 	if dir, err = filepath.EvalSymlinks(dir); err != nil {
 		return nil, err
 	}
-	m := &mountpath{dir: dir, records: &tombs{all: map[string]map[string]Record{}}}
+	m := &mountpath{dir: dir}
 	if m.lock, err = os.OpenFile(filepath.Join(dir, identityFile), os.O_RDWR|os.O_CREATE, 0o644); err != nil {
 		return nil, err
 	}
@@ -172,7 +173,13 @@ func (m *mountpath) removeTrash() error {
 }
 
 // close gives the folder back.
-func (m *mountpath) close() error { return m.lock.Close() }
+func (m *mountpath) close() error {
+	var err error
+	if m.catalog != nil {
+		err = m.catalog.close(m.agrees)
+	}
+	return errors.Join(err, m.lock.Close())
+}
 
 // syncDir makes a folder's names durable.
 func syncDir(dir string) error {

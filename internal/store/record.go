@@ -66,7 +66,7 @@ func (b *bucket) known(name string) (known, error) {
 // tomb gives the newest deletion of a name.
 func (b *bucket) tomb(name string) (newest Record, ok bool, err error) {
 	for _, br := range b.branches {
-		r, have, err := br.mount.records.get(b.name, name)
+		r, have, err := br.mount.catalog.get(b.name, name)
 		if err != nil {
 			return Record{}, false, err
 		}
@@ -80,7 +80,7 @@ func (b *bucket) tomb(name string) (newest Record, ok bool, err error) {
 // forget removes what the mountpaths' records say of a name; the file, if any, is what counts.
 func (b *bucket) forget(name string) error {
 	for _, br := range b.branches {
-		if err := br.mount.records.del(b.name, name); err != nil {
+		if err := br.mount.catalog.del(b.name, name); err != nil {
 			return err
 		}
 	}
@@ -100,16 +100,20 @@ func (s *Store) Lookup(bucket, name string) (Record, error) {
 	return r, fail(op, bucket, name, err)
 }
 
-func (b *bucket) lookup(name string) (Record, error) {
-	info, err := b.stat(name)
-	if !errs.IsCode(err, errs.NotFound) {
-		return Record{Info: info}, err
+func (b *bucket) lookup(name string) (newest Record, err error) {
+	for _, br := range b.branches {
+		r, ok, err := br.mount.catalog.get(b.name, name)
+		if err != nil {
+			return Record{}, err
+		}
+		if ok && r.Version >= newest.Version {
+			newest = r
+		}
 	}
-	r, ok, err := b.tomb(name)
-	if err == nil && !ok {
-		err = errs.New(errs.NotFound, "", "")
+	if newest.Name == "" {
+		return Record{}, errs.New(errs.NotFound, "", "")
 	}
-	return r, err
+	return newest, nil
 }
 
 // LookupMany gives the newest versions of many names, in their order; one of which the
@@ -142,27 +146,12 @@ func (s *Store) Records(ctx context.Context, bucket, after string, limit int) ([
 	if limit <= 0 {
 		return nil, fail(op, bucket, "", errs.New(errs.InvalidArgument, "", fmt.Sprintf("a limit of %d", limit)))
 	}
-	page, err := s.List(ctx, bucket, ListOptions{StartAfter: after, Limit: limit})
-	if err != nil {
-		return nil, fail(op, bucket, "", err)
-	}
-	c := chunk[Record]{limit: limit, key: func(r Record) string { return r.Name }}
-	for _, o := range page.Objects {
-		c.add(Record{Info: o})
-	}
-	for _, br := range b.branches {
-		n := 0
-		err := br.mount.records.scan(b.name, after, func(r Record) bool {
-			c.add(r)
-			n++
-			return n < limit
-		})
-		if err != nil {
-			return nil, fail(op, bucket, "", err)
-		}
-	}
-	all, _ := c.done()
-	return all, nil
+	var all []Record
+	err = b.walk(ctx, query{after: after, dead: true}, func(r row) bool {
+		all = append(all, r.rec)
+		return len(all) < limit
+	})
+	return all, fail(op, bucket, "", err)
 }
 
 // ForgetTombstones forgets the deletions older than a version. It gives their number.
@@ -176,8 +165,8 @@ func (s *Store) ForgetTombstones(ctx context.Context, bucket string, before uint
 	n := 0
 	for _, br := range b.branches {
 		var old []string
-		err := br.mount.records.scan(b.name, "", func(r Record) bool {
-			if r.Deleted && r.Version < before {
+		err := br.mount.catalog.tombs(b.name, func(r Record) bool {
+			if r.Version < before {
 				old = append(old, r.Name)
 			}
 			return ctx.Err() == nil
@@ -202,9 +191,9 @@ func (b *bucket) forgetTomb(br *branch, name string, before uint64) error {
 	st := b.s.stripe(b.name, name)
 	st.Lock()
 	defer st.Unlock()
-	r, ok, err := br.mount.records.get(b.name, name)
+	r, ok, err := br.mount.catalog.get(b.name, name)
 	if err != nil || !ok || !r.Deleted || r.Version >= before {
 		return err
 	}
-	return br.mount.records.del(b.name, name)
+	return br.mount.catalog.del(b.name, name)
 }

@@ -56,6 +56,9 @@ func (b *bucket) stage(ctx context.Context, name string, r io.Reader, o StageOpt
 		return nil, err
 	}
 	br := b.ranked(name)[0]
+	if err := br.mount.catalog.room(); err != nil {
+		return nil, err
+	}
 	w, err := b.newWork(br)
 	if err != nil {
 		return nil, err

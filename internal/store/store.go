@@ -1,7 +1,9 @@
 package store
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	"github.com/zeebo/xxh3"
+	"golang.org/x/sys/unix"
 
 	"sheaf/internal/errs"
 	"sheaf/internal/names"
@@ -111,7 +114,15 @@ func Open(o Options) (_ *Store, err error) {
 	if err := s.checkIdentities(); err != nil {
 		return nil, err
 	}
+	for _, m := range s.mounts {
+		if m.catalog, m.agrees, err = openCatalog(m.dir, m.id, s.log); err != nil {
+			return nil, err
+		}
+	}
 	if err := s.load(); err != nil {
+		return nil, err
+	}
+	if err := s.checkCatalogs(context.Background()); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -198,6 +209,11 @@ func (s *Store) load() error {
 		if _, err := s.newBucket(name).moveToTrash(); err != nil {
 			return err
 		}
+		for _, m := range s.mounts {
+			if err := m.catalog.drop(name); err != nil {
+				return err
+			}
+		}
 		delete(found, name)
 	}
 	for _, m := range s.mounts {
@@ -231,6 +247,13 @@ func (s *Store) Close() error {
 	s.calls.Wait()
 	var all []error
 	for _, m := range s.mounts {
+		if s.loose.Load() {
+			// A clean catalog vouches for what relaxed writes left to the kernel.
+			if err := unix.Syncfs(int(m.lock.Fd())); err != nil {
+				m.agrees = false
+				all = append(all, fmt.Errorf("sync folder %q: %w", m.dir, err))
+			}
+		}
 		all = append(all, m.close())
 	}
 	return fail("close store", "", "", errors.Join(all...))

@@ -108,12 +108,15 @@ func wantBody(t testing.TB, s *Store, name, body string) {
 	}
 }
 
-// files lists what is below the mountpaths, except the identity.
+// files lists what is below the mountpaths, except the identity and the catalog.
 func files(t testing.TB, s *Store) (all []string) {
 	t.Helper()
 	for _, m := range s.mounts {
 		must(t, filepath.WalkDir(m.dir, func(path string, d fs.DirEntry, err error) error {
-			if err == nil && !d.IsDir() && d.Name() != identityFile {
+			if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), catalogDir) {
+				return fs.SkipDir
+			}
+			if err == nil && !d.IsDir() && d.Name() != identityFile && d.Name() != cleanMark {
 				all = append(all, strings.TrimPrefix(path, m.dir))
 			}
 			return err
