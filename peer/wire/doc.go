@@ -93,6 +93,8 @@ const (
 	TReplicate   Type = 76
 	TReplicated  Type = 77
 
+	TSettled Type = 105
+
 	TGossip     Type = 80
 	TBucketSet  Type = 81
 	TBucketShow Type = 82
