@@ -32,6 +32,7 @@ func FuzzMessages(f *testing.F) {
 		wire.TVersionList:  func() wire.Message { return new(VersionListMessage) },
 		wire.TReplicate:    func() wire.Message { return new(ReplicateRequest) },
 		wire.TReplicated:   func() wire.Message { return new(ReplicatedMessage) },
+		wire.TSettled:      func() wire.Message { return new(SettledMessage) },
 		wire.TBucketSet:    func() wire.Message { return new(BucketSet) },
 	} {
 		all[t] = m

@@ -19,6 +19,7 @@ type BucketMessage struct {
 	Epoch    uint64 // grows with each change; the highest wins
 	Deleted  bool   // kept so that a node that was away learns of it
 	Force    bool   // TBucketDestroy: with all its objects
+	Placed   uint64 // the epoch at which the number of copies was last changed; 0: never
 	Props    BucketProps
 }
 
@@ -37,6 +38,7 @@ func (m *BucketMessage) Encode(e *wire.Encoder) {
 	e.Uint("epoch", m.Epoch)
 	e.Bool("deleted", m.Deleted)
 	e.Bool("force", m.Force)
+	e.Uint("placed", m.Placed)
 	encodeProps(e, &m.Props)
 }
 
@@ -55,6 +57,8 @@ func (m *BucketMessage) Field(key string, d *wire.Decoder) {
 		m.Deleted = d.Bool()
 	case "force":
 		m.Force = d.Bool()
+	case "placed":
+		m.Placed = d.Uint()
 	default:
 		propsField(&m.Props, key, d)
 	}

@@ -12,11 +12,11 @@ import (
 )
 
 func (b bucketRecord) message() *peer.BucketMessage {
-	return &peer.BucketMessage{Kind: wire.TBucket, Name: b.Name, Provider: b.Provider, Created: b.Created, Epoch: b.Epoch, Deleted: b.Deleted, Props: b.BucketProps}
+	return &peer.BucketMessage{Kind: wire.TBucket, Name: b.Name, Provider: b.Provider, Created: b.Created, Epoch: b.Epoch, Deleted: b.Deleted, Placed: b.Placed, Props: b.BucketProps}
 }
 
 func recordOf(m *peer.BucketMessage) bucketRecord {
-	return bucketRecord{Name: m.Name, Provider: m.Provider, Created: m.Created, Epoch: m.Epoch, Deleted: m.Deleted, BucketProps: m.Props.WithDefaults()}
+	return bucketRecord{Name: m.Name, Provider: m.Provider, Created: m.Created, Epoch: m.Epoch, Deleted: m.Deleted, Placed: m.Placed, BucketProps: m.Props.WithDefaults()}
 }
 
 // applyRecords makes the disks agree with records that are new. A bucket that was
@@ -150,7 +150,11 @@ func (n *Node) serveBucketSet(ctx context.Context, c *peer.ServerCall) error {
 	if err := n.checkProps(ctx, msg.Name, props, props.Copies > b.Copies); err != nil {
 		return err
 	}
+	more := props.Copies != b.Copies
 	b.BucketProps, b.Epoch = props, nextEpoch(b.Epoch)
+	if more {
+		b.Placed = b.Epoch
+	}
 	if _, err := n.update(nil, []bucketRecord{b}); err != nil {
 		return err
 	}

@@ -37,6 +37,7 @@ func (n *Node) update(m *peer.Map, buckets []bucketRecord) (bool, error) {
 		return false, err
 	}
 	n.state.Store(st)
+	n.reconciler.look()
 	if st.Map != old.Map {
 		n.log.Info("cluster map", "version", st.Map.Version, "nodes", len(st.Map.Nodes))
 	}

@@ -17,6 +17,58 @@ type metrics struct {
 	written     prometheus.Counter
 	indexBuilds prometheus.Counter
 	indexLoads  prometheus.Counter
+	*backgroundMetrics
+}
+
+// backgroundMetrics are the series of work that nobody waits for.
+type backgroundMetrics struct {
+	passes, reconcileSent, reconcileSentObjects, reconcileRemoved, reconcileFailed prometheus.Counter
+	replicas, replicaBytes                                                         prometheus.Counter
+	repaired, repairsFailed, replaced                                              prometheus.Counter
+	tombstonesForgotten                                                            prometheus.Counter
+	scrubRounds, scrubObjects, scrubBytes, scrubCorrupt                            prometheus.Counter
+}
+
+func newBackgroundMetrics(r prometheus.Registerer) *backgroundMetrics {
+	c := func(name, help string) prometheus.Counter {
+		m := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+		r.MustRegister(m)
+		return m
+	}
+	return &backgroundMetrics{
+		passes:               c("sheaf_reconcile_passes_total", "Passes over all that this node holds that came to their end."),
+		reconcileSent:        c("sheaf_reconcile_sent_bytes_total", "Payload bytes sent to nodes that hold them by the placement."),
+		reconcileSentObjects: c("sheaf_reconcile_sent_total", "Objects and deletions sent to nodes that hold them by the placement."),
+		reconcileRemoved:     c("sheaf_reconcile_removed_total", "Records taken away here because all their holders have them."),
+		reconcileFailed:      c("sheaf_reconcile_failed_total", "Records that could not be asked after or sent, each time; they are tried again."),
+		replicas:             c("sheaf_reconcile_received_total", "Objects and deletions taken from other nodes."),
+		replicaBytes:         c("sheaf_reconcile_received_bytes_total", "Payload bytes of objects taken from other nodes."),
+		repaired:             c("sheaf_repair_done_total", "Names whose copies were compared and brought in order one by one."),
+		repairsFailed:        c("sheaf_repair_failed_total", "Attempts at that which failed; they are made again."),
+		replaced:             c("sheaf_repair_replaced_total", "Copies of this node replaced by another node's."),
+		tombstonesForgotten:  c("sheaf_tombstones_forgotten_total", "Deletions that no node needs to know of any more."),
+		scrubRounds:          c("sheaf_scrub_rounds_total", "Rounds of reading all objects and comparing their checksums."),
+		scrubObjects:         c("sheaf_scrub_objects_total", "Objects read by the scrub."),
+		scrubBytes:           c("sheaf_scrub_bytes_total", "Payload bytes read by the scrub."),
+		scrubCorrupt:         c("sheaf_scrub_corrupt_total", "Copies whose bytes the scrub found damaged."),
+	}
+}
+
+// watch adds the series that are read off a node's background work.
+func (m *backgroundMetrics) watch(r prometheus.Registerer, n *Node) {
+	g := func(name, help string, f func() float64) {
+		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, f))
+	}
+	truth := func(b bool) float64 {
+		if b {
+			return 1
+		}
+		return 0
+	}
+	g("sheaf_reconcile_active", "1 while a pass is under way.", func() float64 { return truth(n.reconciler.status().Active) })
+	g("sheaf_settled", "1 when all objects are known to lie with their holders.", func() float64 { return truth(n.settled()) })
+	g("sheaf_repair_waiting", "Names whose copies are to be compared and brought in order.", func() float64 { return float64(n.reconciler.repairs.waiting()) })
+	g("sheaf_scrub_lost", "Objects on this node that are damaged and of which no other node has a copy.", func() float64 { return float64(n.reconciler.repairs.lost()) })
 }
 
 func newMetrics(r prometheus.Registerer, s *store.Store) *metrics {
@@ -45,6 +97,7 @@ func newMetrics(r prometheus.Registerer, s *store.Store) *metrics {
 			return float64(n)
 		})
 	}
+	m.backgroundMetrics = newBackgroundMetrics(r)
 	r.MustRegister(m.calls, m.seconds, m.read, m.written, m.indexBuilds, m.indexLoads,
 		space("sheaf_disk_total_bytes", "Size of the file systems of all mountpaths.", func(u store.Usage) int64 { return u.Total }),
 		space("sheaf_disk_free_bytes", "Free space of the file systems of all mountpaths.", func(u store.Usage) int64 { return u.Free }))

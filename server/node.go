@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/semaphore"
 
 	"sheaf/batching"
 	"sheaf/internal/errs"
@@ -34,7 +35,13 @@ type Node struct {
 	metrics  *metrics
 	registry *prometheus.Registry
 	admin    *admin
-	started  time.Time
+	progress *progress
+
+	reconciler *reconciler
+	board      *board
+	scrubber   *scrubber
+	replicas   *semaphore.Weighted // bytes of small objects being received
+	started    time.Time
 
 	// checkBackend refuses a backend's URL that this node can't use; nil when it has none.
 	checkBackend func(ctx context.Context, url string) error
@@ -95,6 +102,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 			return nil, err
 		}
 	}
+	n.background()
 	n.handle()
 	n.batches = batching.NewNode(batching.NodeOptions{Name: st.Name, Endpoint: n.ep, Source: &source{n}, Map: n.Map,
 		MaxBatches: o.MaxBatches, SenderTimeout: o.SenderTimeout, Registerer: n.registry, Logger: n.log})
@@ -112,6 +120,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 		return nil, err
 	}
 	n.wg.Go(n.gossip) // ends with n.ctx
+	n.startBackground()
 	n.phase.Store(int32(running))
 	n.log.Info("serving", "addr", n.Addr(), "admin", n.AdminAddr(), "dirs", o.Dirs, "nodes", len(n.Map().Nodes))
 	return n, nil
@@ -134,6 +143,11 @@ func (n *Node) handle() {
 	h(wire.TMembers, peer.Reader, n.measured("members", n.serveMembers))
 	h(wire.TList, peer.Reader, n.measured("list", n.serveList))
 	h(wire.TStatus, peer.Reader, n.serveStatus)
+	h(wire.TVersions, peer.NodeRole, n.serveVersions)
+	h(wire.TTombstone, peer.NodeRole, n.serveTombstone)
+	h(wire.TReplicate, peer.NodeRole, n.serveReplicate)
+	h(wire.TSettled, peer.NodeRole, n.serveSettled)
+	h(wire.TRebalance, peer.Writer, n.serveRebalance)
 }
 
 // takeName settles what this node is called.

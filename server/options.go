@@ -22,12 +22,16 @@ type Options struct {
 	Identity  *peer.Identity
 	Logger    *slog.Logger
 
-	JoinTimeout   time.Duration // how long to look for a node to join, default 30 s
-	MaxBatches    int           // batches assembled at a time, default 256
-	SenderTimeout time.Duration // a DT's wait for a sender, default 10 s
-	GossipEvery   time.Duration // exchange of state with a random node, default 5 s
-	DrainTimeout  time.Duration // wait for calls under way at shutdown, default 10 s
-	IndexCache    int64         // bytes of shard indexes kept in memory, default 256 MiB
+	JoinTimeout      time.Duration // how long to look for a node to join, default 30 s
+	MaxBatches       int           // batches assembled at a time, default 256
+	SenderTimeout    time.Duration // a DT's wait for a sender, default 10 s
+	GossipEvery      time.Duration // exchange of state with a random node, default 5 s
+	DrainTimeout     time.Duration // wait for calls under way at shutdown, default 10 s
+	RebalanceBytes   int64         // bytes a second that a node sends to where objects belong, default 256 MiB; −1: no limit
+	RebalanceObjects int64         // objects a second, likewise, default 50 000; −1: no limit
+	ScrubBytes       int64         // bytes a second that the scrub reads, default 32 MiB; −1: no limit
+	ScrubEvery       time.Duration // from the start of one scrub of all objects to that of the next, default 7 days; −1: no scrub
+	IndexCache       int64         // bytes of shard indexes kept in memory, default 256 MiB
 }
 
 func (o Options) withDefaults() Options {
@@ -45,6 +49,12 @@ func (o Options) withDefaults() Options {
 	def(&o.DrainTimeout, 10*time.Second)
 	if o.MaxBatches == 0 {
 		o.MaxBatches = 256
+	}
+	def(&o.ScrubEvery, 7*24*time.Hour)
+	for rate, v := range map[*int64]int64{&o.RebalanceBytes: 256 << 20, &o.RebalanceObjects: 50_000, &o.ScrubBytes: 32 << 20} {
+		if *rate == 0 {
+			*rate = v
+		}
 	}
 	if o.IndexCache == 0 {
 		o.IndexCache = 256 << 20
@@ -97,6 +107,11 @@ func (o Options) Validate() error {
 		"join timeout": int64(o.JoinTimeout), "gossip interval": int64(o.GossipEvery), "drain timeout": int64(o.DrainTimeout)} {
 		if n < 0 {
 			bad("%s is negative", what)
+		}
+	}
+	for what, n := range map[string]int64{"rebalance bytes": o.RebalanceBytes, "rebalance objects": o.RebalanceObjects, "scrub bytes": o.ScrubBytes, "scrub interval": int64(o.ScrubEvery)} {
+		if n < -1 {
+			bad("%s is negative; −1 stands for none", what)
 		}
 	}
 	if msg == "" {

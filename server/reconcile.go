@@ -277,7 +277,7 @@ func (r *reconciler) drained(ctx context.Context, p *placement) {
 			return
 		}
 	}
-	if err := r.n.left(); err != nil {
+	if err := r.n.left(ctx); err != nil {
 		r.log.Error("this node holds nothing any more and can't say so", "err", err)
 	}
 }
@@ -314,6 +314,11 @@ func (r *reconciler) env(p *placement) passEnv {
 		wake: r.hearing,
 	}
 }
+
+// committing begins the last step of a write that this node coordinates; leave ends it. The
+// placement that it reads after committing stays this node's until then: a write can't
+// become visible by an older one when all nodes have settled by the newer.
+func (n *Node) committing() (leave func()) { return n.reconciler.gate.enter() }
 
 // remove takes the own copy away, if the node still goes by p.
 func (r *reconciler) remove(p *placement, bucket string, rec store.Record) error {
@@ -356,4 +361,31 @@ func (r *reconciler) status() peer.TaskStatus {
 		t = t.plus(r.running.seen.totals())
 	}
 	return peer.TaskStatus{Active: r.running != nil, Objects: t.Objects, Bytes: t.Bytes, Moved: t.Moved, Failed: t.Failed, Started: r.started, Finished: r.ended}
+}
+
+// renew gives this node's record a new epoch, which makes all nodes reconcile.
+func (n *Node) renew(ctx context.Context) error {
+	return n.changeSelf(ctx, func(*peer.Node) {})
+}
+
+// changeSelf changes this node's record in the map and tells the others.
+func (n *Node) changeSelf(ctx context.Context, change func(*peer.Node)) error {
+	m := n.Map()
+	i := m.Find(n.Name())
+	if i < 0 {
+		return errs.New(errs.Internal, "change the map", "this node isn't in its own map")
+	}
+	me := m.Nodes[i]
+	me.Epoch = nextEpoch(me.Epoch)
+	change(&me)
+	if _, err := n.update(peer.NewMap(m.Cluster, m.Version+1, []peer.Node{me}), nil); err != nil {
+		return err
+	}
+	n.push(ctx)
+	return nil
+}
+
+// left makes this node one that has left the cluster.
+func (n *Node) left(ctx context.Context) error {
+	return n.changeSelf(ctx, func(me *peer.Node) { me.State = peer.Left })
 }

@@ -57,6 +57,17 @@ func (n *Node) repairSoon(bucket, object string) { n.reconciler.repairs.add(buck
 // copyIsBad is repairSoon for an object whose copy on this node failed its checksum.
 func (n *Node) copyIsBad(bucket, object string) { n.reconciler.repairs.add(bucket, object, true) }
 
+// suspect tells whether this node's copy of an object is known to be bad, or to have been
+// bad when it was last read.
+func (n *Node) suspect(bucket, object string) bool {
+	q, k := n.reconciler.repairs, passName{bucket, object}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	e := q.queue[k]
+	_, rotten := q.rotten[k]
+	return rotten || e != nil && e.check
+}
+
 // add puts a name into the queue; check tells that the bytes of this node's copy are suspect.
 func (q *repairs) add(bucket, object string, check bool) {
 	k := passName{bucket, object}

@@ -24,6 +24,7 @@ type bucketRecord struct {
 	Created  time.Time `json:"created"`
 	Epoch    uint64    `json:"epoch"`
 	Deleted  bool      `json:"deleted,omitempty"`
+	Placed   uint64    `json:"placed,omitempty"` // the epoch at which Copies last changed; 0: never
 	peer.BucketProps
 }
 

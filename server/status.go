@@ -23,5 +23,6 @@ func (n *Node) serveStatus(_ context.Context, c *peer.ServerCall) error {
 	}
 	dt, sending := n.batches.InFlight()
 	s.Batches, s.Senders = uint64(dt), uint64(sending)
+	n.fillStatus(&s)
 	return c.W.Frame(&s, nil)
 }

@@ -267,6 +267,7 @@ _RECORD: dict[str, Field] = {
     "created": _TIME,
     "epoch": Uint(),
     "deleted": Flag(),
+    "placed": Uint(),
 }
 
 _PROPS: dict[str, Field] = {
@@ -554,7 +555,7 @@ _ALL = [
     Kind(72, "Commit", Map({"version": Uint(needed=True)})),
     Kind(73, "Tombstone", Map({"bucket": _NEEDED_BUCKET, "objname": _NEEDED_OBJECT, "version": Uint(needed=True)})),
     Kind(74, "Versions", Map({name: one for name, one in _NAMES.fields.items() if name != "fwd"})),
-    Kind(75, "VersionList", Map({"versions": Array(_VERSION, 1000)})),
+    Kind(75, "VersionList", Map({"versions": Array(_VERSION, 1000), "placement": Uint()})),
     Kind(
         76,
         "Replicate",
@@ -569,10 +570,11 @@ _ALL = [
             _record,
         ),
     ),
-    Kind(77, "Replicated", Map({"version": Uint(), **_ERROR})),
+    Kind(77, "Replicated", Map({"version": Uint(), "placement": Uint(), **_ERROR})),
     Kind(81, "BucketSet", Map({"name": _NEEDED_BUCKET, "set": Array(Text(32), 16), **_PROPS})),
     Kind(82, "BucketShow", Map({"name": _NEEDED_BUCKET})),
     Kind(83, "Leave"),
+    Kind(105, "Settled", Map({"node": Text(64, needed=True), "placement": Uint(), "settled": Uint()})),
 ]
 
 BY_NUMBER = {kind.number: kind for kind in _ALL}
