@@ -147,7 +147,7 @@ func (n *Node) handle() {
 	h(wire.TTombstone, peer.NodeRole, n.serveTombstone)
 	h(wire.TReplicate, peer.NodeRole, n.serveReplicate)
 	h(wire.TSettled, peer.NodeRole, n.serveSettled)
-	h(wire.TRebalance, peer.Writer, n.serveRebalance)
+	h(wire.TRebalance, peer.Admin, n.serveRebalance)
 }
 
 // takeName settles what this node is called.

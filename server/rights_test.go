@@ -104,7 +104,16 @@ var calls = map[wire.Type]callRow{
 	wire.TDelete:        {peer.Writer, inBucket, objectCall(wire.TDelete)},
 	wire.TList:          {peer.Reader, inBucket, one(func(b string) wire.Message { return &peer.ListRequest{Bucket: b} })},
 	wire.TBatch:         {peer.Reader, inBucket, batch(wire.TBatch)},
-	wire.TSend:          {peer.NodeRole, always, batch(wire.TSend)},
+	wire.TVersions: {peer.NodeRole, always, one(func(b string) wire.Message {
+		return &peer.NamesRequest{Kind: wire.TVersions, Bucket: b, Names: []string{"none"}}
+	})},
+	wire.TTombstone: {peer.NodeRole, always, one(func(b string) wire.Message { return &peer.TombstoneRequest{Bucket: b, Object: "none", Version: 1} })},
+	wire.TReplicate: {peer.NodeRole, always, body(func(b string) wire.Message {
+		return &peer.ReplicateRequest{Bucket: b, Info: peer.ObjectInfo{Name: "none", Version: 1}, Deleted: true}
+	})},
+	wire.TSettled:   {peer.NodeRole, always, one(func(string) wire.Message { return &peer.SettledMessage{Node: "none"} })},
+	wire.TRebalance: {peer.Admin, always, ask(wire.TRebalance)},
+	wire.TSend:      {peer.NodeRole, always, batch(wire.TSend)},
 }
 
 // caller is a certificate with what it may do.

@@ -115,7 +115,9 @@ func (n *Node) serveSettled(_ context.Context, c *peer.ServerCall) error {
 	if err := c.R.Decode(&m); err != nil {
 		return err
 	}
-	n.board.hear(&m)
+	if n.Map().Find(m.Node) >= 0 {
+		n.board.hear(&m)
+	}
 	return c.W.Frame(n.board.say(), nil)
 }
 
