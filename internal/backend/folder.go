@@ -27,10 +27,7 @@ const (
 
 // folder is a folder whose files are the objects; os.Root keeps every name, and every
 // symbolic link, inside it.
-type folder struct {
-	dir  string
-	root *os.Root
-}
+type folder struct{ root *os.Root }
 
 var _ store = (*folder)(nil)
 
@@ -46,7 +43,7 @@ func openFolder(loc Location, o Options) (*folder, error) {
 	if err != nil {
 		return nil, errs.Wrap(errs.CodeOf(err), "backend", err)
 	}
-	f := &folder{dir: dir, root: root}
+	f := &folder{root: root}
 	f.clean()
 	return f, nil
 }
@@ -179,7 +176,7 @@ func (f *folder) put(ctx context.Context, name string, r io.Reader, o PutOptions
 	}()
 	n, err := io.Copy(w, &canceled{ctx, r})
 	if err == nil && o.Size >= 0 && n != o.Size {
-		err = errs.New(errs.Internal, "", "the payload hasn't the size that was announced")
+		err = errSize
 	}
 	if err == nil {
 		err = w.Sync()
@@ -281,9 +278,10 @@ func (f *folder) fault(err error) *errs.Error {
 		code = errs.InvalidArgument
 	case errors.Is(err, syscall.ESTALE), errors.Is(err, syscall.EIO), errors.Is(err, syscall.ENOTCONN), errors.Is(err, syscall.ENODEV):
 		code = errs.Unavailable
-	case code == errs.Internal && strings.HasPrefix(f.dir, "/"):
+	case code == errs.Internal:
 		var pe *fs.PathError
-		if errors.As(err, &pe) {
+		var le *os.LinkError
+		if errors.As(err, &pe) || errors.As(err, &le) {
 			code = errs.PermissionDenied // os.Root: the path leaves the folder
 		}
 	}

@@ -2,9 +2,11 @@ package backend
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -187,7 +189,7 @@ func (s *s3Store) get(ctx context.Context, name string, off, length int64, versi
 	var out s3.GetObjectOutput
 	if r.As(&out) {
 		obj.Version = aws.ToString(out.ETag)
-		obj.Attrs = out.Metadata
+		obj.Attrs = attrs(out.Metadata)
 	}
 	if version != "" && obj.Version != version {
 		_ = r.Close() // a server that doesn't know If-Match
@@ -207,18 +209,24 @@ func (s *s3Store) put(ctx context.Context, name string, r io.Reader, o PutOption
 			return Object{}, ctx.Err()
 		}
 	}
+	for k := range o.Attrs {
+		if !metaKey(k) {
+			return Object{}, errs.New(errs.InvalidArgument, "", fmt.Sprintf("attribute %q: S3 keeps names of a-z, 0-9, '-', '_' and '.' only", k))
+		}
+	}
 	var w written
-	count := &counter{r: r}
+	count := &counter{r: r, size: o.Size}
 	err := s.b.Upload(context.WithValue(ctx, writtenKey{}, &w), s.loc.Prefix+name, count, &blob.WriterOptions{
 		ContentType: "application/octet-stream", Metadata: o.Attrs, IfNotExist: o.Absent, BufferSize: partSize, MaxConcurrency: partsAhead})
 	if err != nil {
 		if count.err != nil {
-			return Object{}, count.err // the source failed, not the backend
+			return Object{}, errs.Wrap(errs.CodeOf(count.err), "read payload", count.err) // the source failed, not the backend
+		}
+		if e := s.fault(err); o.Absent && e.Code == errs.VersionMismatch {
+			e.Code = errs.AlreadyExists
+			err = e
 		}
 		return Object{}, err
-	}
-	if o.Size >= 0 && count.n != o.Size {
-		return Object{}, errs.New(errs.Internal, "", "the payload hasn't the size that was announced")
 	}
 	obj := Object{Name: name, Size: count.n, Version: w.etag, ModTime: time.Now(), Attrs: o.Attrs}
 	if obj.Version == "" {
@@ -227,20 +235,53 @@ func (s *s3Store) put(ctx context.Context, name string, r io.Reader, o PutOption
 	return obj, nil
 }
 
-// counter counts what is read and keeps the source's own error.
+// counter counts what is read, fails where that isn't the size announced, and keeps the
+// source's own error.
 type counter struct {
-	r   io.Reader
-	n   int64
-	err error
+	r    io.Reader
+	size int64 // −1: not known
+	n    int64
+	err  error
 }
 
 func (c *counter) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.n += int64(n)
+	if c.size >= 0 && (c.n > c.size || err == io.EOF && c.n < c.size) {
+		err = errSize
+	}
 	if err != nil && err != io.EOF {
 		c.err = err
 	}
 	return n, err
+}
+
+var errSize = errs.New(errs.Internal, "", "the payload hasn't the size that was announced")
+
+// metaKey is what an attribute's name must be to come back from S3 as it was: the server
+// keeps it as an HTTP header.
+func metaKey(k string) bool {
+	for i := range len(k) {
+		if c := k[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '_' && c != '.' {
+			return false
+		}
+	}
+	return k != ""
+}
+
+// attrs reads what gocloud.dev made of attributes when it wrote them.
+func attrs(meta map[string]string) map[string]string {
+	if len(meta) == 0 {
+		return nil
+	}
+	out := make(map[string]string, len(meta))
+	for k, v := range meta {
+		if plain, err := url.PathUnescape(v); err == nil {
+			v = plain
+		}
+		out[strings.ToLower(k)] = v
+	}
+	return out
 }
 
 func (s *s3Store) delete(ctx context.Context, name string) error {
