@@ -21,6 +21,7 @@ demo: build  ## the main job on real data of this machine, checked byte by byte
 test: test-go test-python  ## every test, Go and Python, real mounts included
 
 test-go:     ## Go tests with the race detector
+	$(GO) test -count=1 -timeout 20m ./internal/backend/s3test # builds the S3 server that others test against, once
 	$(GO) test $(TESTFLAGS) ./...
 
 test-python: build $(VENV)/.ready  ## Python tests against a real cluster and mount

@@ -16,7 +16,7 @@ var layers = [][]string{
 	{"internal/errs"},
 	{"internal/names"},
 	{"peer/wire"},
-	{"peer", "index", "internal/store"},
+	{"peer", "index", "internal/store", "internal/backend"},
 	{"batching"},
 	{"server", "fusefs"},
 	{"internal/testcluster", "bench/run"},
@@ -24,7 +24,7 @@ var layers = [][]string{
 }
 
 // testOnly are packages that only tests import, or that are nothing but tests.
-var testOnly = []string{"peer/wire/wiretest", "internal/testcluster", "internal/imports", "internal/e2e"}
+var testOnly = []string{"internal/backend/s3test", "peer/wire/wiretest", "internal/testcluster", "internal/imports", "internal/e2e"}
 
 // bans are imports that only some packages may have.
 var bans = []struct {
@@ -37,7 +37,9 @@ var bans = []struct {
 	{"github.com/schollz/progressbar", []string{"cmd/sheaf"}, "a library doesn't draw"},
 	{"github.com/quic-go/quic-go", []string{"peer"}, "one place holds connections, windows and error codes"},
 	{"github.com/vmihailenco/msgpack", []string{"peer/wire", "peer/wire/wiretest"}, "hostile bytes are decoded in one place, with limits"},
-	{"net/http", []string{"server", "bench", "bench/run"}, "HTTP is for operators alone"},
+	{"net/http", []string{"server", "bench", "bench/run", "internal/backend"}, "HTTP is for operators and for S3"},
+	{"gocloud.dev", []string{"internal/backend"}, "one place knows remote stores, their retries and their errors"},
+	{"github.com/aws", []string{"internal/backend"}, "one place knows remote stores, their retries and their errors"},
 	{"archive/tar", []string{"index", "batching", "bench", "bench/demo"}, "archives are hostile input: read where their limits are, written where they are made"},
 }
 
