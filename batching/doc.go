@@ -19,7 +19,9 @@
 //   - a payload is checked against the checksum that its sender made, by whoever uses it;
 //   - one goroutine owns a batch at the DT from its first byte to its trailer;
 //     cancelling the client's call cancels every sender's;
-//   - without the trailer nothing is complete.
+//   - without the trailer nothing is complete;
+//   - a sender that is lost costs nothing that another node can give: what it still
+//     owed is planned anew, and an entry that was cut goes on where it stopped.
 //
 // The package knows nothing of disks: it asks a Source for bytes.
 package batching
@@ -29,11 +31,29 @@ import (
 	"io"
 )
 
-// Source gives the bytes of entries that this node holds. Its errors are *errs.Error
-// and say by their code whether they are soft (errs.Code.Soft).
+// Source gives the bytes of entries: those that this node holds, and where it can those
+// that another one does (GFN, get from neighbor). Its errors are *errs.Error and say by
+// their code whether they are soft (errs.Code.Soft). NotFound means that the entry is
+// nowhere; what may lie on a node that can't be asked is Unavailable.
 type Source interface {
 	// Open finds an entry and resolves its range. The payload must be closed.
 	Open(ctx context.Context, e *Entry) (Payload, error)
+}
+
+// Preparer is a Source that can do better when it knows beforehand what it will be asked.
+type Preparer interface {
+	Source
+	// Prepare gives the Source of one share of a batch, which is asked for the entries in
+	// their order. What it starts in the background ends with ctx.
+	Prepare(ctx context.Context, share []Entry) Source
+}
+
+// prepare is src for one share.
+func prepare(ctx context.Context, src Source, share []Entry) Source {
+	if p, ok := src.(Preparer); ok {
+		return p.Prepare(ctx, share)
+	}
+	return src
 }
 
 // Payload is an open entry: Size bytes of R from Off on.
@@ -45,6 +65,9 @@ type Payload struct {
 	Sum     uint64 // xxh3-64 that the payload must have, when Summed
 	Summed  bool
 	Closer  io.Closer
+	// Again, when set, is told that the bytes are bad, and gives the entry from somewhere
+	// else, or an error when there is nowhere else.
+	Again func(ctx context.Context, cause error) (Payload, error)
 }
 
 // Close gives back what the payload holds.

@@ -32,6 +32,10 @@ type fakeSource struct {
 	fail    map[string]error
 	corrupt map[string]bool // its checksum is wrong
 	cut     map[string]bool // its bytes end early
+	mine    func(e *Entry) bool
+	other   *fakeSource  // where Again gives an entry from
+	stuck   *stuckReader // what large payloads are read through
+	version uint64       // of all objects; 0: 7
 }
 
 func key(e *Entry) string {
@@ -58,6 +62,10 @@ func (s *fakeSource) Open(ctx context.Context, e *Entry) (Payload, error) {
 	if fail != nil {
 		return Payload{}, fail
 	}
+	if !ok && !s.mine(e) {
+		// It can't ask the owner: it wouldn't be asked itself if that were there.
+		return Payload{}, &errs.Error{Code: errs.Unavailable, Op: "open", Bucket: e.Bucket, Object: e.ObjName, Msg: "the owner isn't there"}
+	}
 	if !ok {
 		return Payload{}, &errs.Error{Code: errs.NotFound, Op: "open", Bucket: e.Bucket, Object: e.ObjName, Member: e.ArchPath}
 	}
@@ -71,6 +79,15 @@ func (s *fakeSource) Open(ctx context.Context, e *Entry) (Payload, error) {
 	}
 	if cut {
 		p.R = bytes.NewReader(data[:len(data)/2])
+	}
+	if s.version != 0 {
+		p.Version = s.version
+	}
+	if s.stuck != nil && p.Size > s.stuck.at {
+		p.R = stuckReader{p.R, s.stuck.at, s.stuck.open}
+	}
+	if s.other != nil {
+		p.Again = func(ctx context.Context, _ error) (Payload, error) { return s.other.Open(ctx, e) }
 	}
 	return p, nil
 }
@@ -111,7 +128,8 @@ func newFakeCluster(t *testing.T, o fakeOptions) *fakeCluster {
 	}
 	c.maps.Store(peer.NewMap("c", 1, list))
 	for i, ep := range c.eps {
-		src := &fakeSource{objects: map[string][]byte{}, hold: map[string]chan struct{}{}, fail: map[string]error{}, corrupt: map[string]bool{}, cut: map[string]bool{}}
+		src := &fakeSource{objects: map[string][]byte{}, hold: map[string]chan struct{}{}, fail: map[string]error{}, corrupt: map[string]bool{}, cut: map[string]bool{},
+			mine: func(e *Entry) bool { return c.owner(*e) == i }}
 		no := NodeOptions{Name: list[i].Name, Endpoint: ep, Source: src, Map: c.m, Registerer: prometheus.NewRegistry()}
 		if o.adjust != nil {
 			o.adjust(&no)

@@ -31,10 +31,13 @@ type merge struct {
 	req     *Request
 	id      string
 	cmap    *peer.Map
-	self    int // index of this node in cmap; −1 when it holds nothing
+	self    int // index of this node in cmap; −1 when it isn't in it
 	plan    *plan
-	senders map[int]*sender
-	soft    int // soft errors so far
+	senders []*sender            // by stream of the plan
+	lost    map[int]error        // nodes that stopped answering, by index in cmap
+	owed    map[uint32]*lostNode // entries that were planned anew: who was to deliver them
+	begun   bool                 // all metadata is known, where it comes first
+	soft    int                  // soft errors so far
 	timeout time.Duration
 
 	ok, failed uint64
@@ -48,7 +51,8 @@ func (g *merge) run(ctx context.Context) (err error) {
 	outer := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	g.open(ctx)
+	g.lost, g.owed = map[int]error{}, map[uint32]*lostNode{}
+	g.open(ctx, 0, !g.req.Streaming())
 	defer func() {
 		if outer.Err() != nil && err != nil {
 			err = g.over(outer)
@@ -61,13 +65,14 @@ func (g *merge) run(ctx context.Context) (err error) {
 			}
 		}
 	}()
-	f := newFeeder(g.src)
+	f := newFeeder(prepare(ctx, g.src, g.mine()))
 	var metas []Meta
 	if !g.req.Streaming() {
 		if metas, err = g.metas(ctx, f); err != nil {
 			return err
 		}
 	}
+	g.begun = true
 	if err := g.sink.begin(metas); err != nil {
 		return err
 	}
@@ -93,29 +98,57 @@ func (g *merge) over(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// entry delivers entry i, from this node's source or its sender's stream.
+// mine gives the entries that this node delivers itself.
+func (g *merge) mine() []Entry {
+	var out []Entry
+	for i, s := range g.plan.stream {
+		if s == here {
+			out = append(out, g.req.In[i])
+		}
+	}
+	return out
+}
+
+// entry delivers entry i, from this node's source or its sender's stream. When the sender
+// is lost, the entry is planned anew; one that had begun goes on from this node's source,
+// which can reach every other copy.
 func (g *merge) entry(ctx context.Context, f *feeder, i uint32) error {
 	e := &g.req.In[i]
-	node := int(g.plan.owner[i])
-	var size int64
-	var err error
-	if node == g.self {
-		err = f.feed(ctx, e, func(first, last bool, p *Payload, data []byte, sum uint64) error {
-			size = p.Size
+	var done part
+	feed := func() error {
+		return f.feedFrom(ctx, e, &done, func(first, last bool, p *Payload, data []byte, sum uint64) error {
 			return g.sink.emit(i, first, last, p.Size, p.Version, data, sum)
 		})
-	} else {
-		size, err = g.relay(ctx, g.senders[node], i)
 	}
-	if ee, ok := err.(*entryError); ok {
-		return g.failEntry(i, ee.err)
+	for {
+		var err error
+		if k := g.plan.stream[i]; k == here {
+			err = feed()
+		} else {
+			s := g.senders[k]
+			err = g.relay(ctx, s, i, &done)
+			if _, ok := err.(*entryError); ok && s.lost != nil && g.replan(ctx, s, i, done.got > 0) {
+				if done.got == 0 {
+					continue
+				}
+				g.m.resumed.Inc()
+				err = feed()
+			}
+		}
+		if ee, ok := err.(*entryError); ok {
+			return g.failEntry(i, ee.err)
+		}
+		if err != nil {
+			return err
+		}
+		break
 	}
-	if err != nil {
-		return err
+	if g.owed[i] != nil {
+		g.m.recovered.Inc()
 	}
 	g.ok++
-	g.bytes += uint64(size)
-	g.m.delivered(e.Kind(), size)
+	g.bytes += uint64(done.size)
+	g.m.delivered(e.Kind(), done.size)
 	return nil
 }
 
@@ -124,6 +157,13 @@ func (g *merge) entry(ctx context.Context, f *feeder, i uint32) error {
 func (g *merge) failEntry(i uint32, cause error) error {
 	e := &g.req.In[i]
 	out := errs.Flatten(cause)
+	if l := g.owed[i]; l != nil {
+		g.m.unrecovered.Inc()
+		if out.Code == errs.Unavailable || out.Code == errs.SenderLost || out.Code == errs.SenderTimeout {
+			// The first loss says more than that others didn't have it either.
+			out = errs.Flatten(l.err)
+		}
+	}
 	if out.Object == "" {
 		out.Bucket, out.Object, out.Member = e.Bucket, e.ObjName, e.ArchPath
 	}
@@ -154,24 +194,33 @@ func abort(i uint32, e *errs.Error) error {
 // that failed ends the batch here.
 func (g *merge) metas(ctx context.Context, f *feeder) ([]Meta, error) {
 	all := make([]Meta, len(g.req.In))
-	for node, index := range g.plan.shares {
-		if node == g.self {
-			for _, i := range index {
-				if err := ctx.Err(); err != nil {
-					return nil, err
-				}
-				all[i] = f.stat(ctx, &g.req.In[i])
-			}
+	known := make([]bool, len(g.req.In))
+	for k := 0; k < len(g.plan.shares); k++ { // grows when a sender is lost
+		s := g.senders[k]
+		n, err := g.senderMetas(ctx, s, all)
+		for _, i := range s.index[:n] {
+			known[i] = true
+		}
+		if err == nil {
 			continue
 		}
-		if err := g.senderMetas(ctx, g.senders[node], index, all); err != nil {
-			if ctx.Err() != nil {
-				return nil, ctx.Err()
-			}
-			for _, i := range index {
-				all[i] = Meta{Err: err}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if n < len(s.index) && !g.replan(ctx, s, s.index[n], false) {
+			for _, i := range s.index[n:] {
+				all[i], known[i] = Meta{Err: err}, true
 			}
 		}
+	}
+	for i := range all {
+		if known[i] {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		all[i] = f.stat(ctx, &g.req.In[i])
 	}
 	if !g.req.Coer {
 		for i := range all {

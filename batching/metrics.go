@@ -25,6 +25,11 @@ type metrics struct {
 	latency   prometheus.Histogram
 	firstByte prometheus.Histogram
 	redirects prometheus.Counter
+
+	lostSenders prometheus.Counter
+	recovered   prometheus.Counter
+	unrecovered prometheus.Counter
+	resumed     prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -56,10 +61,15 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		latency:   h("seconds", "Time from a batch's request to its trailer, at the DT."),
 		firstByte: h("first_entry_seconds", "Time from a batch's request to its first entry, at the DT."),
 		redirects: c("redirects_total", "Requests sent on to the node that is their DT."),
+
+		lostSenders: c("senders_lost_total", "Senders that stopped answering within a batch."),
+		recovered:   c("recovered_total", "Entries of lost senders that another node delivered."),
+		unrecovered: c("recovery_failed_total", "Entries of lost senders that no other node could deliver."),
+		resumed:     c("resumed_total", "Entries that were cut by the loss of their sender and went on from another copy."),
 	}
 	if r != nil {
 		r.MustRegister(m.requests, m.hard, m.rejected, m.soft, m.entries, m.bytes, m.sentN, m.sentBytes, m.rxwait,
-			m.dts, m.senders, m.latency, m.firstByte, m.redirects)
+			m.dts, m.senders, m.latency, m.firstByte, m.redirects, m.lostSenders, m.recovered, m.unrecovered, m.resumed)
 	}
 	return m
 }

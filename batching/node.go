@@ -112,7 +112,7 @@ func (n *Node) serveBatch(ctx context.Context, c *peer.ServerCall) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	g := &merge{ep: n.o.Endpoint, src: n.o.Source, m: n.m, req: req, id: req.ID, cmap: cmap, self: self,
-		plan: makePlan(cmap, in), timeout: n.o.SenderTimeout, started: start}
+		plan: makePlan(cmap, self, in), timeout: n.o.SenderTimeout, started: start}
 	err = n.assemble(ctx, c, g)
 	n.m.rxwait.Add(g.rxwait.Seconds())
 	n.m.finished(start, err)

@@ -28,53 +28,86 @@ type entryError struct{ err error }
 
 func (e *entryError) Error() string { return e.err.Error() }
 
+// part is how much of an entry has been handed on.
+type part struct {
+	got, size int64 // bytes
+	version   uint64
+	hash      xxh3.Hasher // of what has been handed on, kept for entries of more than one chunk
+}
+
 // feed reads one entry. Its error is an *entryError when the entry failed, else emit's.
-// The checksum that the Source knows is compared before the last piece goes out, so an
-// entry of one chunk that is corrupt never leaves.
 func (f *feeder) feed(ctx context.Context, e *Entry, emit chunkFunc) error {
+	return f.feedFrom(ctx, e, &part{}, emit)
+}
+
+// feedFrom reads what is left of an entry that another node began to deliver. The
+// checksum that the Source knows is compared before the last piece goes out, so an
+// entry of one chunk that is corrupt never leaves.
+func (f *feeder) feedFrom(ctx context.Context, e *Entry, have *part, emit chunkFunc) error {
 	p, err := f.src.Open(ctx, e)
-	if err != nil {
-		if ctx.Err() != nil {
-			return ctx.Err() // the batch ends, not the entry alone
-		}
-		return &entryError{err}
-	}
-	defer p.Close()
-	if p.Size <= int64(len(f.buf)) {
-		data := f.buf[:p.Size]
-		if err := readFull(&p, e, data, 0); err != nil {
+	for {
+		if err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err() // the batch ends, not the entry alone
+			}
 			return &entryError{err}
 		}
-		sum := xxh3.Hash(data)
-		if err := checkSum(&p, e, sum); err != nil {
-			return &entryError{err}
+		if have.got > 0 && (p.Version != have.version || p.Size != have.size) {
+			p.Close()
+			return &entryError{&errs.Error{Code: errs.VersionMismatch, Op: "read", Bucket: e.Bucket, Object: e.ObjName, Member: e.ArchPath,
+				Msg: "the object was replaced while it was read"}}
 		}
-		return emit(true, true, &p, data, sum)
+		have.size, have.version = p.Size, p.Version
+		err = f.pump(ctx, e, &p, have, emit)
+		p.Close()
+		ee, ok := err.(*entryError)
+		if !ok || p.Again == nil || ctx.Err() != nil {
+			return err
+		}
+		// What is out can't be taken back, but it may be sound: the checksum of the whole,
+		// continued from another copy, tells.
+		next, again := p.Again(ctx, ee.err)
+		if again != nil {
+			return err
+		}
+		p, err = next, nil
 	}
-	var h xxh3.Hasher
-	for off := int64(0); off < p.Size; {
+}
+
+// pump hands on what is left of an open entry.
+func (f *feeder) pump(ctx context.Context, e *Entry, p *Payload, have *part, emit chunkFunc) error {
+	for {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		data := f.buf[:min(p.Size-off, int64(len(f.buf)))]
-		if err := readFull(&p, e, data, off); err != nil {
+		data := f.buf[:min(p.Size-have.got, int64(len(f.buf)))]
+		if err := readFull(p, e, data, have.got); err != nil {
 			return &entryError{err}
 		}
-		_, _ = h.Write(data)
-		last := off+int64(len(data)) == p.Size
+		first, last := have.got == 0, have.got+int64(len(data)) == p.Size
 		var sum uint64
+		switch {
+		case !last:
+			_, _ = have.hash.Write(data)
+		case first:
+			sum = xxh3.Hash(data)
+		default:
+			whole := have.hash // a copy: should the piece be bad, another takes its place
+			_, _ = whole.Write(data)
+			sum = whole.Sum64()
+		}
 		if last {
-			sum = h.Sum64()
-			if err := checkSum(&p, e, sum); err != nil {
+			if err := checkSum(p, e, sum); err != nil {
 				return &entryError{err}
 			}
 		}
-		if err := emit(off == 0, last, &p, data, sum); err != nil {
+		if err := emit(first, last, p, data, sum); err != nil {
 			return err
 		}
-		off += int64(len(data))
+		if have.got += int64(len(data)); last {
+			return nil
+		}
 	}
-	return nil
 }
 
 func readFull(p *Payload, e *Entry, data []byte, off int64) error {
@@ -149,7 +182,9 @@ func (s *frameSink) metas(n int, at func(k int) (uint32, Meta)) error {
 // entry that fails is reported in its place and the rest goes on, whatever the
 // request says of errors: that is the DT's to decide.
 func sendShare(ctx context.Context, src Source, node string, share []Entry, index []uint32, meta bool, w *wire.Writer, m *metrics) error {
-	f := newFeeder(src)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	f := newFeeder(prepare(ctx, src, share))
 	s := &frameSink{out: newFlusher(w, nil)}
 	defer s.out.stop()
 	if meta {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/zeebo/xxh3"
@@ -17,8 +18,10 @@ import (
 
 // sender is the stream of one node's share, as the DT sees it.
 type sender struct {
+	node       int // index in the cluster map
 	name, addr string
 	index      []uint32
+	metas      bool          // it was asked for metadata first
 	opened     chan struct{} // closed by the opener when it has set call or openErr
 	call       *peer.Call
 	openErr    error
@@ -26,37 +29,64 @@ type sender struct {
 	deadline   time.Time
 }
 
-// open begins the call to every sender. Each goroutine ends when its request is
-// written or ctx ends; run waits for them.
-func (g *merge) open(ctx context.Context) {
-	g.senders = make(map[int]*sender, len(g.plan.shares))
-	for node, index := range g.plan.shares {
-		if node == g.self {
-			continue
-		}
-		s := &sender{name: g.cmap.Nodes[node].Name, addr: g.cmap.Nodes[node].Addr, index: index, opened: make(chan struct{})}
-		g.senders[node] = s
+// lostNode is whoever was to deliver an entry first.
+type lostNode struct{ err error }
+
+// open begins the calls of the plan's streams from first on. Each goroutine ends when
+// its request is written or ctx ends; run waits for them.
+func (g *merge) open(ctx context.Context, first int, metas bool) {
+	for k := first; k < len(g.plan.shares); k++ {
+		node := g.plan.nodes[k]
+		s := &sender{node: node, name: g.cmap.Nodes[node].Name, addr: g.cmap.Nodes[node].Addr, index: g.plan.shares[k], metas: metas, opened: make(chan struct{})}
+		g.senders = append(g.senders, s)
 		go func() {
 			defer close(s.opened)
-			s.call, s.openErr = g.openShare(ctx, s.addr, index)
+			s.call, s.openErr = g.openShare(ctx, s)
 		}()
 	}
 }
 
-func (g *merge) openShare(ctx context.Context, addr string, index []uint32) (*peer.Call, error) {
-	call, err := g.ep.Open(ctx, addr)
+// replan gives what a lost sender still owes, entry i and all after it, to the next nodes
+// in HRW order, all at once. An entry that has begun stays with the caller. replan refuses
+// where the sender is there and won't.
+func (g *merge) replan(ctx context.Context, s *sender, i uint32, begun bool) bool {
+	if c := errs.CodeOf(s.lost); c != errs.SenderLost && c != errs.SenderTimeout || g.src == nil || ctx.Err() != nil {
+		return false
+	}
+	if g.lost[s.node] == nil {
+		g.lost[s.node] = s.lost
+		g.m.lostSenders.Inc()
+	}
+	from, _ := slices.BinarySearch(s.index, i)
+	rest := s.index[from:]
+	l := &lostNode{s.lost}
+	for _, j := range rest {
+		if g.owed[j] == nil {
+			g.owed[j] = l
+		}
+	}
+	if begun {
+		rest = rest[1:]
+	}
+	first := g.plan.add(g.req.In, rest, func(e *Entry) int { return another(g.cmap, g.self, g.lost, e) })
+	g.open(ctx, first, s.metas && !g.begun)
+	return true
+}
+
+func (g *merge) openShare(ctx context.Context, s *sender) (*peer.Call, error) {
+	call, err := g.ep.Open(ctx, s.addr)
 	if err != nil {
 		return nil, err
 	}
-	msg := &batchMessage{Kind: wire.TSend, ID: g.id, N: uint64(len(index)), NoStrm: !g.req.Streaming(), MapVers: g.cmap.Version}
+	msg := &batchMessage{Kind: wire.TSend, ID: g.id, N: uint64(len(s.index)), NoStrm: s.metas, MapVers: g.cmap.Version}
 	if g.self >= 0 {
 		msg.DT = g.cmap.Nodes[g.self].Name
 	}
-	share := make([]Entry, len(index))
-	for k, i := range index {
+	share := make([]Entry, len(s.index))
+	for k, i := range s.index {
 		share[k] = g.req.In[i]
 	}
-	if err = writeEntries(call.W, msg, share, index); err == nil {
+	if err = writeEntries(call.W, msg, share, s.index); err == nil {
 		err = call.CloseSend()
 	}
 	if err != nil {
@@ -66,59 +96,59 @@ func (g *merge) openShare(ctx context.Context, addr string, index []uint32) (*pe
 	return call, nil
 }
 
-// relay passes entry i on from its sender's stream, chunk by chunk as they come. An
-// entry of one chunk is checked first: what is corrupt can still be replaced.
-func (g *merge) relay(ctx context.Context, s *sender, i uint32) (size int64, err error) {
-	var got int64
-	var version uint64
+// relay passes entry i on from its sender's stream, chunk by chunk as they come, and
+// keeps in done how far it got. An entry of one chunk is checked first: what is corrupt
+// can still be replaced.
+func (g *merge) relay(ctx context.Context, s *sender, i uint32, done *part) error {
 	for first := true; ; first = false {
 		h, err := g.next(ctx, s)
 		if err != nil {
 			if ctx.Err() != nil {
-				return 0, ctx.Err() // the batch ends, not the entry alone
+				return ctx.Err() // the batch ends, not the entry alone
 			}
-			return 0, &entryError{err}
+			return &entryError{err}
 		}
 		switch h.Type {
 		case wire.TChunk:
 			var c chunkMessage
 			if err := s.call.R.Decode(&c); err != nil {
-				return 0, g.broken(s, err)
+				return g.broken(s, err)
 			}
 			data, err := s.call.Payload()
 			if err != nil {
 				if err = g.lose(ctx, s, err); ctx.Err() != nil {
-					return 0, err
+					return err
 				}
-				return 0, &entryError{err}
+				return &entryError{err}
 			}
 			if first {
-				size, version = int64(c.Size), c.Version
+				done.size, done.version = int64(c.Size), c.Version
 			}
-			got += int64(len(data))
-			if c.Index != uint64(i) || got > size || c.Last != (got == size) {
-				return 0, g.broken(s, fmt.Errorf("entry %d with %d of %d bytes where entry %d is due", c.Index, got, size, i))
+			got := done.got + int64(len(data))
+			if c.Index != uint64(i) || got > done.size || c.Last != (got == done.size) {
+				return g.broken(s, fmt.Errorf("entry %d with %d of %d bytes where entry %d is due", c.Index, got, done.size, i))
 			}
 			if first && c.Last && xxh3.Hash(data) != c.Sum {
-				return 0, &entryError{&errs.Error{Code: errs.ChecksumMismatch, Op: "receive", Node: s.name, Msg: "the bytes that arrived aren't those that were sent"}}
+				return &entryError{&errs.Error{Code: errs.ChecksumMismatch, Op: "receive", Node: s.name, Msg: "the bytes that arrived aren't those that were sent"}}
 			}
-			if err := g.sink.emit(i, first, c.Last, size, version, data, c.Sum); err != nil {
-				return 0, err
+			if err := g.sink.emit(i, first, c.Last, done.size, done.version, data, c.Sum); err != nil {
+				return err
 			}
-			if c.Last {
-				return size, nil
+			if done.got = got; c.Last {
+				return nil
 			}
+			_, _ = done.hash.Write(data)
 		case wire.TEntryError:
 			var m errorMessage
 			if err := s.call.R.Decode(&m); err != nil {
-				return 0, g.broken(s, err)
+				return g.broken(s, err)
 			}
 			if m.Index != uint64(i) || m.Code == 0 {
-				return 0, g.broken(s, fmt.Errorf("an error of entry %d where entry %d is due", m.Index, i))
+				return g.broken(s, fmt.Errorf("an error of entry %d where entry %d is due", m.Index, i))
 			}
-			return 0, &entryError{m.Err()}
+			return &entryError{m.Err()}
 		default:
-			return 0, g.broken(s, fmt.Errorf("message %d where entry %d is due", h.Type, i))
+			return g.broken(s, fmt.Errorf("message %d where entry %d is due", h.Type, i))
 		}
 	}
 }
@@ -160,7 +190,7 @@ func (g *merge) next(ctx context.Context, s *sender) (wire.Head, error) {
 		// The node was restarted since its connection was last used: it has seen nothing of
 		// this call, and the next one is made on a new connection.
 		s.call.Close()
-		if s.call, s.openErr = g.openShare(ctx, s.addr, s.index); s.openErr != nil {
+		if s.call, s.openErr = g.openShare(ctx, s); s.openErr != nil {
 			return wire.Head{}, g.lose(ctx, s, s.openErr)
 		}
 		s.deadline = time.Time{}
@@ -196,22 +226,23 @@ func (g *merge) broken(s *sender, err error) error {
 	return &entryError{s.lost}
 }
 
-func (g *merge) senderMetas(ctx context.Context, s *sender, index []uint32, all []Meta) error {
-	for k := 0; k < len(index); {
+// senderMetas reads a sender's metadata and tells how many of its entries it came for.
+func (g *merge) senderMetas(ctx context.Context, s *sender, all []Meta) (k int, _ error) {
+	for k < len(s.index) {
 		if _, err := g.next(ctx, s); err != nil {
-			return err
+			return k, err
 		}
 		var m metaMessage
 		if err := s.call.R.Decode(&m); err != nil {
-			return g.broken(s, err).(*entryError).err
+			return k, g.broken(s, err).(*entryError).err
 		}
 		for j := range m.Metas {
-			if k == len(index) || m.Index[j] != uint64(index[k]) {
-				return g.broken(s, fmt.Errorf("metadata of entry %d isn't due", m.Index[j])).(*entryError).err
+			if k == len(s.index) || m.Index[j] != uint64(s.index[k]) {
+				return k, g.broken(s, fmt.Errorf("metadata of entry %d isn't due", m.Index[j])).(*entryError).err
 			}
-			all[index[k]] = m.Metas[j]
+			all[s.index[k]] = m.Metas[j]
 			k++
 		}
 	}
-	return nil
+	return k, nil
 }
