@@ -3,6 +3,7 @@ package batching
 import (
 	"context"
 	"io"
+	"sync"
 
 	"github.com/zeebo/xxh3"
 
@@ -18,6 +19,26 @@ type feeder struct {
 }
 
 func newFeeder(src Source) *feeder { return &feeder{src: src, buf: make([]byte, wire.ChunkSize)} }
+
+// Feed reads an entry from src and hands it on piece by piece, at least one, with first and
+// last marked: size and version count with the first, the xxh3-64 of the whole with the
+// last. A piece is valid during the call. What goes wrong with one copy is made good with
+// another where the Source has one.
+func Feed(ctx context.Context, src Source, e *Entry, emit func(first, last bool, p *Payload, data []byte, sum uint64) error) error {
+	f := feeders.Get().(*feeder)
+	defer func() {
+		f.src = nil
+		feeders.Put(f)
+	}()
+	f.src = src
+	err := f.feed(ctx, e, emit)
+	if ee, ok := err.(*entryError); ok {
+		return ee.err
+	}
+	return err
+}
+
+var feeders = sync.Pool{New: func() any { return newFeeder(nil) }}
 
 // chunkFunc takes a piece of an entry. size and version come with the first piece,
 // sum with the last. data is valid during the call.

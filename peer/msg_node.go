@@ -19,6 +19,7 @@ type StageRequest struct {
 	Summed  bool
 	ModTime time.Time // the same on all holders
 	Relaxed bool      // needn't be on disk at the commit
+	Version uint64    // that the commit will probably ask for, which spares the holder a sync; 0: not known
 	Attrs   map[string]string
 }
 
@@ -34,6 +35,7 @@ func (m *StageRequest) Encode(e *wire.Encoder) {
 	e.Bool("summed", m.Summed)
 	e.Int("mtime", nanos(m.ModTime))
 	e.Bool("relaxed", m.Relaxed)
+	e.Uint("version", m.Version)
 	encodeAttrs(e, m.Attrs)
 }
 
@@ -56,6 +58,8 @@ func (m *StageRequest) Field(key string, d *wire.Decoder) {
 		m.ModTime = fromNanos(d.Int())
 	case "relaxed":
 		m.Relaxed = d.Bool()
+	case "version":
+		m.Version = d.Uint()
 	case "attrs":
 		m.Attrs = decodeAttrs(d)
 	default:

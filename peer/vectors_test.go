@@ -80,6 +80,7 @@ func TestVectors(t *testing.T) {
 	check("mountpaths", &MountpathsMessage{Mountpaths: []MountpathStatus{{Dir: "/mnt/b", ID: "00ff", Enabled: true, Err: "input/output error", Free: 1, Total: 2, Objects: 3}}}, nil, func() wire.Message { return new(MountpathsMessage) })
 	check("mountpath_set", &MountpathSetRequest{Dir: "/mnt/b", Enabled: true}, nil, func() wire.Message { return new(MountpathSetRequest) })
 
+	check("stage_version", &StageRequest{Bucket: "b", Object: "o", ModTime: at, Version: 1 << 60}, nil, func() wire.Message { return new(StageRequest) })
 	check("stage", &StageRequest{Bucket: "b", Object: "o", Size: 7, Sized: true, Sum: 1 << 63, Summed: true, ModTime: at, Relaxed: true, Attrs: attrs}, nil, func() wire.Message { return new(StageRequest) })
 	check("staged", &StagedMessage{Size: 7, Sum: 1 << 63, High: VersionInfo{Version: 1 << 62, Deleted: true, Size: 8, Checksum: 9}}, nil, func() wire.Message { return new(StagedMessage) })
 	check("commit", &CommitMessage{Version: 1 << 62}, nil, func() wire.Message { return new(CommitMessage) })

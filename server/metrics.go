@@ -11,12 +11,19 @@ import (
 
 // metrics are a node's series beside those of batches.
 type metrics struct {
-	calls       *prometheus.CounterVec
-	seconds     *prometheus.HistogramVec
-	read        prometheus.Counter
-	written     prometheus.Counter
-	indexBuilds prometheus.Counter
-	indexLoads  prometheus.Counter
+	calls         *prometheus.CounterVec
+	seconds       *prometheus.HistogramVec
+	read          prometheus.Counter
+	written       prometheus.Counter
+	indexBuilds   prometheus.Counter
+	indexLoads    prometheus.Counter
+	stagedCopies  prometheus.Counter
+	droppedCopies prometheus.Counter
+	earlyEnds     prometheus.Counter
+	halfWrites    prometheus.Counter
+	neighborReads prometheus.Counter
+	surveys       prometheus.Counter
+	badCopies     prometheus.Counter
 	*backgroundMetrics
 }
 
@@ -83,6 +90,14 @@ func newMetrics(r prometheus.Registerer, s *store.Store) *metrics {
 		written:     c("sheaf_object_written_bytes_total", "Payload bytes of PUTs stored on this node's disks."),
 		indexBuilds: c("sheaf_index_builds_total", "Shards read from front to back to make their index."),
 		indexLoads:  c("sheaf_index_loads_total", "Shard indexes read from disk."),
+
+		stagedCopies:  c("sheaf_copies_staged_total", "Copies taken into work files for writes that other nodes coordinate."),
+		droppedCopies: c("sheaf_copies_dropped_total", "Such copies whose write was given up before its commit."),
+		earlyEnds:     c("sheaf_put_same_total", "PUTs that ended at once: the object had the announced checksum."),
+		halfWrites:    c("sheaf_half_writes_total", "Writes and deletions that a holder didn't confirm after another had: their outcome isn't known to the caller."),
+		neighborReads: c("sheaf_neighbor_reads_total", "Reads served with the copy of another node."),
+		surveys:       c("sheaf_surveys_total", "Times that all nodes were asked what they have of a name, or of a batch's names."),
+		badCopies:     c("sheaf_bad_copies_total", "Copies on this node's disks whose bytes failed their checksum when they were read."),
 	}
 	space := func(name, help string, f func(store.Usage) int64) prometheus.GaugeFunc {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
@@ -99,6 +114,7 @@ func newMetrics(r prometheus.Registerer, s *store.Store) *metrics {
 	}
 	m.backgroundMetrics = newBackgroundMetrics(r)
 	r.MustRegister(m.calls, m.seconds, m.read, m.written, m.indexBuilds, m.indexLoads,
+		m.stagedCopies, m.droppedCopies, m.earlyEnds, m.halfWrites, m.neighborReads, m.surveys, m.badCopies,
 		space("sheaf_disk_total_bytes", "Size of the file systems of all mountpaths.", func(u store.Usage) int64 { return u.Total }),
 		space("sheaf_disk_free_bytes", "Free space of the file systems of all mountpaths.", func(u store.Usage) int64 { return u.Free }))
 	return m

@@ -46,7 +46,11 @@ type Node struct {
 	// checkBackend refuses a backend's URL that this node can't use; nil when it has none.
 	checkBackend func(ctx context.Context, url string) error
 
-	phase  atomic.Int32 // serving
+	phase    atomic.Int32 // serving
+	writes   nameLocks    // held while a write of a name is decided
+	removals nameLocks    // of names whose object is being deleted or renamed; taken before writes
+	appends  nameLocks    // of names that are being appended to; taken before writes
+
 	state  atomic.Pointer[state]
 	saving sync.Mutex // held while the state is changed and saved
 
@@ -137,6 +141,10 @@ func (n *Node) handle() {
 	h(wire.TBucketSet, peer.Writer, n.serveBucketSet)
 	h(wire.TBucketShow, peer.Reader, n.serveBucketShow)
 	h(wire.TPut, peer.Writer, n.measured("put", n.servePut))
+	h(wire.TAppend, peer.Writer, n.measured("append", n.serveAppend))
+	h(wire.TCopy, peer.Writer, n.measured("copy", n.serveCopy))
+	h(wire.TRename, peer.Writer, n.measured("rename", n.serveRename))
+	h(wire.TStage, peer.NodeRole, n.measured("stage", n.serveStage))
 	h(wire.TGet, peer.Reader, n.measured("get", n.serveGet))
 	h(wire.THead, peer.Reader, n.measured("head", n.serveHead))
 	h(wire.TDelete, peer.Writer, n.measured("delete", n.serveDelete))

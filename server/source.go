@@ -9,21 +9,37 @@ import (
 	"sheaf/peer"
 )
 
-// source is a node's own disks as a batch's source of bytes.
+// source is the cluster as a batch's source of bytes: what lies on this node's disks is
+// read there, what doesn't is found at a neighbour.
 type source struct{ n *Node }
 
-var _ batching.Source = (*source)(nil)
+var _ batching.Preparer = (*source)(nil)
+
+// sourceFunc is one function as a source.
+type sourceFunc func(ctx context.Context, e *batching.Entry) (batching.Payload, error)
+
+// Open implements batching.Source.
+func (f sourceFunc) Open(ctx context.Context, e *batching.Entry) (batching.Payload, error) {
+	return f(ctx, e)
+}
 
 // Open implements batching.Source.
 func (s *source) Open(ctx context.Context, e *batching.Entry) (batching.Payload, error) {
+	return s.open(ctx, e, nil)
+}
+
+func (s *source) open(ctx context.Context, e *batching.Entry, h *hint) (batching.Payload, error) {
 	if err := s.n.ready(ctx); err != nil {
 		return batching.Payload{}, err
 	}
-	if err := s.n.needBucket(e.Bucket); err != nil {
+	search, err := s.n.search(e.Bucket, e.ObjName, false)
+	if err != nil {
 		return batching.Payload{}, err
 	}
-	_, p, err := s.n.openEntry(ctx, e)
-	return p, err
+	if h != nil && h.m == search.r.m {
+		search.hint = h.answers
+	}
+	return search.open(ctx, e, nil)
 }
 
 // openEntry opens an object, member or range that lies here. The info describes the

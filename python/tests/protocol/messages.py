@@ -533,6 +533,7 @@ _ALL = [
                 "summed": Flag(),
                 "mtime": _TIME,
                 "relaxed": Flag(),
+                "version": Uint(),
                 "attrs": _ATTRS,
             },
             lambda values: _sized(values) or _attrs(values),

@@ -1,0 +1,229 @@
+package server
+
+import (
+	"context"
+	"slices"
+
+	"sheaf/batching"
+	"sheaf/internal/errs"
+	"sheaf/peer"
+	"sheaf/peer/wire"
+)
+
+// search finds a copy of an object to read: here or at a neighbour (GFN, get from
+// neighbor). While the cluster is settled every holder has the newest version, so the
+// owner is read from, and the other holders only when it has nothing or nothing good.
+// Otherwise, and when that fails, all nodes say what they have, and the newest counts. A
+// search belongs to one goroutine.
+type search struct {
+	n     *Node
+	r     *route
+	phase searchPhase
+	hint  answers // what all nodes said shortly before; nil for nothing
+	queue []int   // nodes to read from
+	tried []int   // nodes that can't be reached, or whose copy is bad
+	asked answers // what all nodes said; in the last phase
+	moved int     // copies that were gone when they were to be read
+	err   error   // the first failure that isn't absence
+}
+
+type searchPhase uint8
+
+const (
+	searchBegins  searchPhase = iota
+	searchHere                // this node's own disks and nothing else: the call was passed on
+	searchHint                // the nodes that the hint names
+	searchHolders             // the holders of a settled cluster
+	searchAll                 // the nodes that said they have the newest version
+	searchEnds
+)
+
+// maxMoved bounds how often a search begins anew because copies moved on meanwhile.
+const maxMoved = 3
+
+// search begins one. only: on this node's own disks.
+func (n *Node) search(bucket, object string, only bool) (*search, error) {
+	r, err := n.route(bucket, object)
+	if err != nil {
+		return nil, err
+	}
+	s := &search{n: n, r: r}
+	if only {
+		s.phase, s.queue = searchHere, []int{r.self}
+	}
+	return s, nil
+}
+
+// next gives the next node to read from.
+func (s *search) next(ctx context.Context) (int, error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		if len(s.queue) > 0 {
+			i := s.queue[0]
+			s.queue = s.queue[1:]
+			return i, nil
+		}
+		switch {
+		case s.phase == searchBegins && live(s.hint.newest()):
+			s.phase, s.queue = searchHint, s.newest(s.hint)
+		case s.phase == searchBegins && s.n.settled():
+			s.phase, s.queue = searchHolders, s.inOrder(s.r.holders)
+		case s.phase == searchHolders && s.err == nil:
+			return 0, s.r.missing(nil)
+		case s.phase <= searchHolders && s.phase != searchHere, s.phase == searchAll && s.moved > 0 && s.moved <= maxMoved:
+			s.n.metrics.surveys.Inc()
+			s.asked = s.n.ask(ctx, s.r, s.r.readable())
+			if !live(s.asked.newest()) {
+				return 0, s.r.missing(s.asked)
+			}
+			s.phase, s.queue = searchAll, s.newest(s.asked)
+			if len(s.queue) == 0 {
+				s.phase = searchEnds
+			}
+		case s.err != nil:
+			return 0, s.err
+		default:
+			return 0, s.r.fail(errs.NotFound, "", "")
+		}
+	}
+}
+
+// newest gives the nodes that have the newest version, this one first: its own disks are
+// nearest.
+func (s *search) newest(a answers) []int {
+	v := a.newest()
+	var nodes []int
+	for _, one := range a {
+		if one.err == nil && one.Version == v.Version {
+			nodes = append(nodes, one.node)
+		}
+	}
+	if i := slices.Index(nodes, s.r.self); i > 0 {
+		nodes[0], nodes[i] = nodes[i], nodes[0]
+	}
+	return s.inOrder(nodes)
+}
+
+// inOrder leaves out the nodes that were tried, and puts this one behind the others when
+// its copy is known to be bad.
+func (s *search) inOrder(nodes []int) []int {
+	nodes = slices.DeleteFunc(slices.Clone(nodes), func(i int) bool { return slices.Contains(s.tried, i) })
+	if i := slices.Index(nodes, s.r.self); i >= 0 && s.n.suspect(s.r.bucket, s.r.object) {
+		nodes = append(slices.Delete(nodes, i, i+1), s.r.self)
+	}
+	return nodes
+}
+
+// failed takes note of what came of reading from a node. It tells whether another may do
+// better.
+func (s *search) failed(ctx context.Context, node int, err error) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	e := errs.Flatten(err)
+	switch e.Code {
+	case errs.RangeNotSatisfiable, errs.InvalidArgument, errs.PermissionDenied, errs.NotSupported:
+		return false
+	case errs.NotFound:
+		if e.Member != "" {
+			return false // the shard is there
+		}
+		if s.phase == searchAll {
+			s.moved++ // it said that it has it
+		}
+		if s.phase == searchHolders && node == s.r.self {
+			// A deletion that a holder knows of is the last word while the cluster is settled.
+			if v, err := s.n.lookup(s.r.bucket, s.r.object); err == nil && v.Deleted {
+				return false
+			}
+		}
+		return true
+	case errs.ChecksumMismatch:
+		if node == s.r.self {
+			s.n.metrics.badCopies.Inc()
+			s.n.copyIsBad(s.r.bucket, s.r.object)
+		}
+	}
+	s.tried = append(s.tried, node)
+	if s.err == nil {
+		s.err = err
+		if node != s.r.self {
+			s.err = s.r.of(node, err)
+		}
+	}
+	return true
+}
+
+// each reads from one node after the other until one serves. here reads from this node's
+// own disks, there from another node.
+func (s *search) each(ctx context.Context, here func() error, there func(node int, addr string) error) error {
+	for {
+		node, err := s.next(ctx)
+		if err != nil {
+			return err
+		}
+		if node == s.r.self {
+			err = here()
+		} else {
+			err = there(node, s.r.m.Nodes[node].Addr)
+			if err == nil {
+				s.n.metrics.neighborReads.Inc()
+			}
+		}
+		if err == nil || !s.failed(ctx, node, err) {
+			return err
+		}
+	}
+}
+
+// open opens an entry of the object, wherever a good copy of it is. The payload knows where
+// to go on when this copy turns out bad. describe, unless nil, is told of the whole object
+// or member.
+func (s *search) open(ctx context.Context, e *batching.Entry, describe func(peer.ObjectInfo)) (batching.Payload, error) {
+	var p batching.Payload
+	var info peer.ObjectInfo
+	from := s.r.self
+	err := s.each(ctx, func() (err error) {
+		from = s.r.self
+		info, p, err = s.n.openEntry(ctx, e)
+		return err
+	}, func(node int, addr string) (err error) {
+		from = node
+		info, p, err = s.n.openNeighbor(ctx, addr, e)
+		return err
+	})
+	if err != nil {
+		return batching.Payload{}, err
+	}
+	if describe != nil {
+		describe(info)
+	}
+	p.Again = func(ctx context.Context, cause error) (batching.Payload, error) {
+		if !s.failed(ctx, from, cause) {
+			return batching.Payload{}, cause
+		}
+		return s.open(ctx, e, describe)
+	}
+	return p, nil
+}
+
+// relay passes a call to another node and its frames, which have no payload, back.
+func (n *Node) relay(ctx context.Context, c *peer.ServerCall, addr string, req *peer.ObjectRequest) error {
+	return n.calls.At(ctx, addr, req, func(call *peer.Call, h wire.Head) error {
+		var m wire.Message
+		switch h.Type {
+		case wire.TObject:
+			m = new(peer.ObjectMessage)
+		case wire.TTable:
+			m = new(peer.TableMessage)
+		default:
+			return errs.New(errs.Protocol, "relay", "not an answer to the call")
+		}
+		if err := call.R.Decode(m); err != nil {
+			return err
+		}
+		return c.W.Frame(m, nil)
+	})
+}
