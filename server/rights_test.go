@@ -42,6 +42,12 @@ func objectCall(kind wire.Type) func(string) []wire.Message {
 	return one(func(b string) wire.Message { return &peer.ObjectRequest{Kind: kind, Bucket: b, Object: "none"} })
 }
 
+func copyCall(kind wire.Type) func(string) []wire.Message {
+	return one(func(b string) wire.Message {
+		return &peer.CopyRequest{Kind: kind, From: peer.ObjectName{Bucket: b, Object: "none"}, To: peer.ObjectName{Bucket: b, Object: "o"}}
+	})
+}
+
 // raw is a message written by hand, for those whose types another package keeps to itself.
 type raw struct {
 	kind   wire.Type
@@ -98,6 +104,12 @@ var calls = map[wire.Type]callRow{
 	wire.TBucketSet:     {peer.Writer, all, one(func(b string) wire.Message { return &peer.BucketSet{Name: b} })},
 	wire.TBucketDestroy: {peer.Writer, all, one(func(b string) wire.Message { return &peer.BucketMessage{Kind: wire.TBucketDestroy, Name: b} })},
 	wire.TPut:           {peer.Writer, inBucket, body(func(b string) wire.Message { return &peer.PutRequest{Bucket: b, Object: "o", IfVersion: 1} })},
+	wire.TAppend:        {peer.Writer, inBucket, body(func(b string) wire.Message { return &peer.PutRequest{Append: true, Bucket: b, Object: "o", IfVersion: 1} })},
+	wire.TCopy:          {peer.Writer, inBucket, copyCall(wire.TCopy)},
+	wire.TRename:        {peer.Writer, inBucket, copyCall(wire.TRename)},
+	wire.TStage:         {peer.NodeRole, always, body(func(b string) wire.Message { return &peer.StageRequest{Bucket: b, Object: "o"} })},
+	wire.TTombstone:     {peer.NodeRole, always, one(func(b string) wire.Message { return &peer.TombstoneRequest{Bucket: b, Object: "none", Version: 1} })},
+	wire.TVersions:      {peer.NodeRole, always, one(func(b string) wire.Message { return &peer.NamesRequest{Kind: wire.TVersions, Bucket: b, Names: []string{"none"}} })},
 	wire.TGet:           {peer.Reader, inBucket, objectCall(wire.TGet)},
 	wire.THead:          {peer.Reader, inBucket, objectCall(wire.THead)},
 	wire.TMembers:       {peer.Reader, inBucket, objectCall(wire.TMembers)},
