@@ -21,6 +21,7 @@ type Call struct {
 	ctx      context.Context // of this call alone; gives read errors their reason
 	addr     string
 	stream   *quic.Stream
+	vigil    *vigil // nil for most
 	unwatch  func() bool
 	release  func(answered bool)
 	answered bool
@@ -28,21 +29,46 @@ type Call struct {
 	reused   bool
 }
 
+// opened is a stream on a pooled connection, not yet a call.
+type opened struct {
+	e      *Endpoint
+	addr   string
+	conn   *conn
+	stream *quic.Stream
+	reused bool
+}
+
+// start makes it a call whose stream is reset when ctx is cancelled.
+func (o *opened) start(ctx context.Context) *Call {
+	call := newCall(ctx, o.addr, o.stream, func(answered bool) { o.e.pool.put(o.conn, answered) })
+	call.reused = o.reused
+	return call
+}
+
 // Open begins a call to the endpoint at addr. Cancelling ctx resets the stream.
 func (e *Endpoint) Open(ctx context.Context, addr string) (*Call, error) {
+	o, err := e.connect(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	return o.start(ctx), nil
+}
+
+// connect opens a stream; ctx is for this alone.
+func (e *Endpoint) connect(ctx context.Context, addr string) (*opened, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, dialErr("call", addr, err)
 	}
 	for {
-		call, again, err := e.open(ctx, addr)
+		o, again, err := e.tryConnect(ctx, addr)
 		if err == nil || !again {
-			return call, err
+			return o, err
 		}
 	}
 }
 
-// open makes one attempt; again tells that a pooled connection turned out to be dead.
-func (e *Endpoint) open(ctx context.Context, addr string) (_ *Call, again bool, err error) {
+// tryConnect makes one attempt; again tells that a pooled connection turned out to be dead.
+func (e *Endpoint) tryConnect(ctx context.Context, addr string) (_ *opened, again bool, err error) {
 	c, reused, err := e.pool.get(ctx, addr)
 	if err != nil {
 		return nil, false, err
@@ -52,20 +78,21 @@ func (e *Endpoint) open(ctx context.Context, addr string) (_ *Call, again bool, 
 		e.pool.put(c, false)
 		return nil, reused && ctx.Err() == nil && c.qc.Context().Err() != nil, dialErr("call", addr, err)
 	}
-	call := newCall(ctx, addr, s, func(answered bool) { e.pool.put(c, answered) })
-	call.reused = reused
-	return call, false, nil
+	return &opened{e: e, addr: addr, conn: c, stream: s, reused: reused}, false, nil
 }
 
 func newCall(ctx context.Context, addr string, s *quic.Stream, release func(bool)) *Call {
 	c := &Call{R: readers.Get().(*wire.Reader), W: writers.Get().(*wire.Writer), ctx: ctx, addr: addr, stream: s, release: release}
 	c.R.Reset(s)
 	c.W.Reset(s)
-	c.unwatch = context.AfterFunc(ctx, func() {
-		s.CancelRead(codeCanceled)
-		s.CancelWrite(codeCanceled)
-	})
+	c.unwatch = context.AfterFunc(ctx, c.cut)
 	return c
+}
+
+// cut resets the stream in both directions.
+func (c *Call) cut() {
+	c.stream.CancelRead(codeCanceled)
+	c.stream.CancelWrite(codeCanceled)
 }
 
 // CloseSend tells the other side that the request is whole, flushing it. A callee that
@@ -169,6 +196,9 @@ func (c *Call) Close() {
 // made again if it changes nothing.
 func (c *Call) Stale() bool { return c.reused && !c.answered }
 
+// Lost tells whether the call was given up because its peer gave no sign of life.
+func (c *Call) Lost() bool { return c.vigil != nil && c.vigil.lost() }
+
 // err gives a stream's error its code and the peer's address.
 func (c *Call) err(op string, err error) error {
 	if err == nil {
@@ -176,6 +206,8 @@ func (c *Call) err(op string, err error) error {
 	}
 	if ce := c.ctx.Err(); ce != nil {
 		err = ce
+	} else if c.Lost() {
+		return silent(c.addr, "no sign of life within %v", c.vigil.w.silent+c.vigil.w.sign)
 	}
 	return dialErr(op, c.addr, err)
 }

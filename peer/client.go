@@ -3,7 +3,6 @@ package peer
 import (
 	"context"
 	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"sheaf/internal/errs"
@@ -12,15 +11,19 @@ import (
 
 // Client makes typed calls to a cluster. It keeps the cluster map and goes straight
 // to an object's owner; a node that is asked for what isn't its own passes the call
-// on, so an old map costs a hop and never an error. Safe for concurrent use.
+// on, so an old map costs a hop and never an error. A call that changes nothing is made
+// at another node when one is gone; one that changes something is made once, at a node
+// that has just given a sign of life. Safe for concurrent use.
 type Client struct {
 	e     *Endpoint
 	seeds []string
 	m     atomic.Pointer[Map]
 	own   func() *Map // a node's own map, in place of m
 	turn  atomic.Uint64
+	stale atomic.Bool // a node was not to be reached: the map may be old
 
-	refreshing sync.Mutex
+	refreshing chan struct{} // holds a token while the map is fetched
+	refreshed  atomic.Uint64 // counts the fetches
 }
 
 // NewClient fetches the cluster map from the first of the seeds ("host:port") that
@@ -29,7 +32,7 @@ func NewClient(ctx context.Context, e *Endpoint, seeds ...string) (*Client, erro
 	if len(seeds) == 0 {
 		return nil, errs.New(errs.InvalidArgument, "connect", "no endpoint given")
 	}
-	c := &Client{e: e, seeds: seeds}
+	c := &Client{e: e, seeds: seeds, refreshing: make(chan struct{}, 1)}
 	c.m.Store(NewMap("", 0, nil))
 	if err := c.Refresh(ctx); err != nil {
 		return nil, err
@@ -53,8 +56,16 @@ func (c *Client) Refresh(ctx context.Context) error {
 	if c.own != nil {
 		return nil
 	}
-	c.refreshing.Lock()
-	defer c.refreshing.Unlock()
+	before := c.refreshed.Load()
+	select {
+	case c.refreshing <- struct{}{}:
+		defer func() { <-c.refreshing }()
+	case <-ctx.Done():
+		return dialErr("map", "", ctx.Err())
+	}
+	if c.refreshed.Load() != before {
+		return nil // somebody has done it meanwhile
+	}
 	return c.any(ctx, &Ask{Kind: wire.TMapGet}, func(call *Call, h wire.Head) error {
 		msg := MapMessage{Kind: wire.TMap}
 		if err := call.R.Decode(&msg); err != nil {
@@ -64,92 +75,10 @@ func (c *Client) Refresh(ctx context.Context) error {
 			return errs.New(errs.Protocol, "map", "a cluster map without nodes")
 		}
 		c.m.Store(NewMap(msg.Map.Cluster, msg.Map.Version, msg.Map.Nodes))
+		c.stale.Store(false)
+		c.refreshed.Add(1)
 		return nil
 	})
-}
-
-// any makes a call to some node: those of the map in turn, the readable ones first, then
-// the seeds, until one is there.
-func (c *Client) any(ctx context.Context, req wire.Message, on func(*Call, wire.Head) error) error {
-	m := c.Map()
-	nodes := m.Readable()
-	addrs := make([]string, 0, len(m.Nodes)+len(c.seeds))
-	if n := len(nodes); n > 0 {
-		first := int(c.turn.Add(1) % uint64(n))
-		for i := range n {
-			addrs = append(addrs, m.Nodes[nodes[(first+i)%n]].Addr)
-		}
-	}
-	for i := range m.Nodes {
-		if m.Nodes[i].State == Down { // by this map, which may be old
-			addrs = append(addrs, m.Nodes[i].Addr)
-		}
-	}
-	var err error
-	for _, a := range append(addrs, c.seeds...) {
-		var answered bool
-		answered, err = c.at(ctx, a, req, on)
-		if code := errs.CodeOf(err); answered || code != errs.Unavailable && code != errs.Timeout || ctx.Err() != nil {
-			return err // also when a node that is there says so of another
-		}
-	}
-	return err
-}
-
-// At makes a call that changes nothing to the node at addr, handing each frame of
-// the answer to on. A connection that died in the pool is replaced once.
-func (c *Client) At(ctx context.Context, addr string, req wire.Message, on func(*Call, wire.Head) error) error {
-	_, err := c.at(ctx, addr, req, on)
-	return err
-}
-
-// at also tells whether the node at addr answered at all.
-func (c *Client) at(ctx context.Context, addr string, req wire.Message, on func(*Call, wire.Head) error) (answered bool, err error) {
-	for {
-		call, err := c.e.Open(ctx, addr)
-		if err != nil {
-			return false, err
-		}
-		_, err = call.Do(req, func(h wire.Head) error { return on(call, h) })
-		again := err != nil && ctx.Err() == nil && errs.CodeOf(err) == errs.Unavailable && call.Stale()
-		answered := call.answered
-		call.Close()
-		if !again {
-			return answered, err
-		}
-	}
-}
-
-// owner gives the address of the node that owns an object.
-func (c *Client) owner(bucket, object string) (string, error) {
-	m := c.Map()
-	i := m.Owner(HashObject(bucket, object))
-	if i < 0 {
-		return "", errs.New(errs.Unavailable, "map", "no node of the cluster map is up")
-	}
-	return m.Nodes[i].Addr, nil
-}
-
-// toOwner is At on an object's owner. When that can't be reached the map may be old:
-// it is fetched anew, and another owner is tried once.
-func (c *Client) toOwner(ctx context.Context, req *ObjectRequest, on func(*Call, wire.Head) error) error {
-	if err := req.Check(); err != nil {
-		return err
-	}
-	addr, err := c.owner(req.Bucket, req.Object)
-	if err != nil {
-		return err
-	}
-	err = c.At(ctx, addr, req, on)
-	if errs.CodeOf(err) != errs.Unavailable || ctx.Err() != nil {
-		return named(err, req)
-	}
-	if c.Refresh(ctx) == nil {
-		if now, e := c.owner(req.Bucket, req.Object); e == nil && now != addr {
-			err = c.At(ctx, now, req, on)
-		}
-	}
-	return named(err, req)
 }
 
 // named puts the object into an error that doesn't say which it was.
@@ -186,8 +115,7 @@ func (c *Client) Delete(ctx context.Context, bucket, object string) error {
 // DeleteIf removes an object that has the version; 0 is any. NotFound when it isn't
 // there, VersionMismatch when it has another.
 func (c *Client) DeleteIf(ctx context.Context, bucket, object string, version uint64) error {
-	return c.toOwner(ctx, &ObjectRequest{Kind: wire.TDelete, Bucket: bucket, Object: object, IfVersion: version},
-		func(*Call, wire.Head) error { return nil })
+	return c.remove(ctx, &ObjectRequest{Kind: wire.TDelete, Bucket: bucket, Object: object, IfVersion: version})
 }
 
 // Members lists a shard's members in the order of the archive. BadShard when it

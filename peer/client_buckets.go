@@ -32,7 +32,7 @@ func (c *Client) Bucket(ctx context.Context, name string) (BucketInfo, error) {
 
 // CreateBucket makes a bucket on all nodes. AlreadyExists when it is there.
 func (c *Client) CreateBucket(ctx context.Context, name string, p BucketProps) error {
-	return c.change(ctx, &BucketMessage{Kind: wire.TBucketCreate, Name: name, Props: p}, func(*Call, wire.Head) error { return nil })
+	return c.change(ctx, &BucketMessage{Kind: wire.TBucketCreate, Name: name, Props: p}, discardAt)
 }
 
 // SetBucket changes a bucket's properties and gives all of them. BucketNotFound.
@@ -44,20 +44,12 @@ func (c *Client) SetBucket(ctx context.Context, name string, ch BucketChange) (B
 
 // DestroyBucket removes a bucket; NotEmpty when it has objects and force is false.
 func (c *Client) DestroyBucket(ctx context.Context, name string, force bool) error {
-	return c.change(ctx, &BucketMessage{Kind: wire.TBucketDestroy, Name: name, Force: force}, func(*Call, wire.Head) error { return nil })
-}
-
-// change makes a call that may be made only once, at the first node that can be reached.
-func (c *Client) change(ctx context.Context, req wire.Message, on func(*Call, wire.Head) error) error {
-	if err := c.any(ctx, &Ask{Kind: wire.TMapGet}, func(*Call, wire.Head) error { return nil }); err != nil {
-		return err // nobody is there; and a dead pooled connection is found by a call that harms nothing
-	}
-	return c.any(ctx, req, on)
+	return c.change(ctx, &BucketMessage{Kind: wire.TBucketDestroy, Name: name, Force: force}, discardAt)
 }
 
 // Evict drops the cluster's copy of a remote bucket's object; the backend keeps it.
 func (c *Client) Evict(ctx context.Context, bucket, object string) error {
-	return c.toOwner(ctx, &ObjectRequest{Kind: wire.TEvict, Bucket: bucket, Object: object}, func(*Call, wire.Head) error { return nil })
+	return c.remove(ctx, &ObjectRequest{Kind: wire.TEvict, Bucket: bucket, Object: object})
 }
 
 // PrefetchObjects asks for objects of a remote bucket to be fetched into the cluster.

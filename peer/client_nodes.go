@@ -16,13 +16,13 @@ func (c *Client) Status(ctx context.Context, addr string) (NodeStatus, error) {
 // Leave asks the node at addr to give its objects to the others and leave the cluster.
 // It returns when the node has begun; Status tells how far it is.
 func (c *Client) Leave(ctx context.Context, addr string) error {
-	return c.At(ctx, addr, &Ask{Kind: wire.TLeave}, func(*Call, wire.Head) error { return nil })
+	return c.At(ctx, addr, &Ask{Kind: wire.TLeave}, discardAt)
 }
 
 // Rebalance asks the node at addr to look through all that it holds now, and bring it
 // to where the map says.
 func (c *Client) Rebalance(ctx context.Context, addr string) error {
-	return c.At(ctx, addr, &Ask{Kind: wire.TRebalance}, func(*Call, wire.Head) error { return nil })
+	return c.At(ctx, addr, &Ask{Kind: wire.TRebalance}, discardAt)
 }
 
 // Mountpaths lists the mountpaths of the node at addr.
@@ -35,5 +35,5 @@ func (c *Client) Mountpaths(ctx context.Context, addr string) ([]MountpathStatus
 // SetMountpath enables or disables a mountpath of the node at addr. Enabling probes
 // the disk.
 func (c *Client) SetMountpath(ctx context.Context, addr, dir string, enabled bool) error {
-	return c.At(ctx, addr, &MountpathSetRequest{Dir: dir, Enabled: enabled}, func(*Call, wire.Head) error { return nil })
+	return c.At(ctx, addr, &MountpathSetRequest{Dir: dir, Enabled: enabled}, discardAt)
 }

@@ -27,18 +27,19 @@ func (c *Client) copy(ctx context.Context, req *CopyRequest) (ObjectInfo, error)
 	if err := req.Check(); err != nil {
 		return ObjectInfo{}, err
 	}
-	addr, err := c.owner(req.To.Bucket, req.To.Object)
+	to := &ObjectRequest{Bucket: req.To.Bucket, Object: req.To.Object}
+	addr, err := c.reachOwner(ctx, to.Bucket, to.Object)
 	if err != nil {
-		return ObjectInfo{}, err
+		return ObjectInfo{}, named(err, to)
 	}
 	info, err := c.CopyAt(ctx, addr, req)
-	return info, named(err, &ObjectRequest{Bucket: req.To.Bucket, Object: req.To.Object})
+	return info, named(err, to)
 }
 
-// CopyAt asks the node at addr for a copy or rename.
+// CopyAt asks the node at addr for a copy or rename, once.
 func (c *Client) CopyAt(ctx context.Context, addr string, req *CopyRequest) (ObjectInfo, error) {
 	var info ObjectMessage
 	got := false
-	err := c.At(ctx, addr, req, func(call *Call, h wire.Head) error { got = true; return call.R.Decode(&info) })
+	_, err := c.once(ctx, addr, req, func(call *Call, h wire.Head) error { got = true; return call.R.Decode(&info) })
 	return ObjectInfo(info), answered("copy", got, err)
 }

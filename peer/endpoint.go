@@ -74,6 +74,7 @@ type Endpoint struct {
 	ln   *quic.Listener
 	pool *pool
 
+	waits    waits
 	handlers map[wire.Type]handler // complete before Serve
 
 	ctx    context.Context // ends with Close
@@ -109,7 +110,7 @@ func NewEndpoint(o EndpointOptions) (*Endpoint, error) {
 	if err != nil {
 		return nil, errs.Wrap(errs.CodeOf(err), "listen on "+o.Listen, err)
 	}
-	e := &Endpoint{opts: o, log: o.Logger, udp: udp, handlers: map[wire.Type]handler{}}
+	e := &Endpoint{opts: o, log: o.Logger, udp: udp, handlers: map[wire.Type]handler{}, waits: defaultWaits()}
 	// A restarted node tells its peers at once that their connections are gone.
 	key := quic.StatelessResetKey(sha256.Sum256(append([]byte("sheaf stateless reset "), o.Identity.cert.Certificate[0]...)))
 	e.tr = &quic.Transport{Conn: udp, StatelessResetKey: &key}

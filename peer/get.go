@@ -10,70 +10,113 @@ import (
 
 // Get opens an object, a member or a range of either. The reader gives exactly the
 // bytes asked for, checked against the sender's checksum at its end, and must be
-// closed. Its errors are *errs.Error.
+// closed. When the node that they come from goes away, the rest is read from another
+// that has the same version. Its errors are *errs.Error.
 func (c *Client) Get(ctx context.Context, bucket, object string, o GetOptions) (ObjectInfo, io.ReadCloser, error) {
 	req := &ObjectRequest{Kind: wire.TGet, Bucket: bucket, Object: object, Member: o.ArchPath, Start: o.Start, Length: o.Length}
 	if err := req.Check(); err != nil {
 		return ObjectInfo{}, nil, err
 	}
-	for {
-		addr, err := c.owner(bucket, object)
-		if err != nil {
-			return ObjectInfo{}, nil, err
+	r, err := c.objectRoute(ctx, bucket, object)
+	if err != nil {
+		return ObjectInfo{}, nil, err
+	}
+	info, body, err := c.getRoute(ctx, r, req)
+	if errs.IsCode(err, errs.Unavailable) && ctx.Err() == nil {
+		if again, moved := c.moved(ctx, bucket, object, r); moved {
+			info, body, err = c.getRoute(ctx, again, req)
 		}
-		info, body, again, err := c.getAt(ctx, addr, req)
-		if err == nil {
-			return info, body, nil
-		}
-		if again {
-			continue
-		}
-		if errs.CodeOf(err) == errs.Unavailable && ctx.Err() == nil && c.Refresh(ctx) == nil {
-			if now, e := c.owner(bucket, object); e == nil && now != addr {
-				continue
-			}
-		}
+	}
+	if err != nil {
 		return info, nil, named(err, req)
+	}
+	return info, body, nil
+}
+
+// GetAny is Get from the first of several nodes that answers, with the request as it is.
+func (c *Client) GetAny(ctx context.Context, addrs []string, req *ObjectRequest) (ObjectInfo, io.ReadCloser, error) {
+	info, body, err := c.getRoute(ctx, &route{addrs: c.trust(addrs)}, req)
+	if err != nil {
+		return info, nil, err
+	}
+	return info, body, nil
+}
+
+// getRoute opens an object at the first node of a route that answers.
+func (c *Client) getRoute(ctx context.Context, r *route, req *ObjectRequest) (ObjectInfo, *resumingBody, error) {
+	var f failures
+	for {
+		addr, more, ok := r.next()
+		if !ok {
+			return ObjectInfo{}, nil, f.err
+		}
+		info, body, ended, err := c.getAt(ctx, addr, more, req)
+		if err == nil {
+			return info, newResumingBody(ctx, c, r, req, info, body), nil
+		}
+		if !elsewhere(ctx, err) || ended && errs.IsCode(err, errs.Timeout) {
+			return info, nil, err
+		}
+		if !ended {
+			c.stale.Store(true)
+		}
+		if f.add(err, ended) {
+			return info, nil, f.err
+		}
 	}
 }
 
 // GetAt opens an object as the node at addr has it.
 func (c *Client) GetAt(ctx context.Context, addr string, req *ObjectRequest) (ObjectInfo, io.ReadCloser, error) {
+	info, body, _, err := c.getAt(ctx, addr, false, req)
+	if err != nil {
+		return info, nil, err
+	}
+	return info, body, nil
+}
+
+// getAt makes the call at one node, as attempt does.
+func (c *Client) getAt(ctx context.Context, addr string, watched bool, req *ObjectRequest) (info ObjectInfo, body *bodyReader, ended bool, err error) {
 	for {
-		info, body, again, err := c.getAt(ctx, addr, req)
-		if err == nil || !again {
-			return info, body, err
+		open := c.e.Open
+		if watched {
+			open = c.e.openWatched
+		}
+		call, err := open(ctx, addr)
+		if err != nil {
+			return info, nil, false, err
+		}
+		info, err := call.get(req)
+		if err == nil {
+			return info, &bodyReader{src: call}, false, nil
+		}
+		again := ctx.Err() == nil && errs.CodeOf(err) == errs.Unavailable && call.Stale() && !call.Lost()
+		ended := call.ended
+		call.Close()
+		if !again {
+			return info, nil, ended, err
 		}
 	}
 }
 
-func (c *Client) getAt(ctx context.Context, addr string, req *ObjectRequest) (info ObjectInfo, body io.ReadCloser, again bool, err error) {
-	call, err := c.e.Open(ctx, addr)
-	if err != nil {
-		return info, nil, false, err
-	}
-	defer func() {
-		if err != nil {
-			again = ctx.Err() == nil && errs.CodeOf(err) == errs.Unavailable && call.Stale()
-			call.Close()
-		}
-	}()
-	if err = call.W.Frame(req, nil); err == nil {
-		err = call.CloseSend()
+// get sends the request and reads the answer up to the first Data.
+func (c *Call) get(req *ObjectRequest) (ObjectInfo, error) {
+	err := c.W.Frame(req, nil)
+	if err == nil {
+		err = c.CloseSend()
 	}
 	if err != nil {
-		return info, nil, false, call.err("send", err)
+		return ObjectInfo{}, c.err("send", err)
 	}
-	_, _, err = call.Next()
-	if err == io.EOF {
-		err = errs.New(errs.Protocol, "get", "an answer without the object's description")
-	}
-	if err != nil {
-		return info, nil, false, err
+	switch _, _, err := c.Next(); {
+	case err == io.EOF:
+		return ObjectInfo{}, errs.New(errs.Protocol, "get", "an answer without the object's description")
+	case err != nil:
+		return ObjectInfo{}, err
 	}
 	var m ObjectMessage
-	if err = call.R.Decode(&m); err != nil {
-		return info, nil, false, err
+	if err := c.R.Decode(&m); err != nil {
+		return ObjectInfo{}, err
 	}
-	return ObjectInfo(m), &bodyReader{src: call}, false, nil
+	return ObjectInfo(m), nil
 }

@@ -42,5 +42,5 @@ func (c *Client) PlacedVersionsAt(ctx context.Context, addr, bucket string, list
 // TombstoneAt deletes the copy that the node at addr has, at a version that the owner
 // picked.
 func (c *Client) TombstoneAt(ctx context.Context, addr, bucket, object string, version uint64) error {
-	return c.At(ctx, addr, &TombstoneRequest{Bucket: bucket, Object: object, Version: version}, func(*Call, wire.Head) error { return nil })
+	return c.At(ctx, addr, &TombstoneRequest{Bucket: bucket, Object: object, Version: version}, discardAt)
 }

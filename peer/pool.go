@@ -30,8 +30,10 @@ type pool struct {
 
 type peerConns struct {
 	conns   []*conn
-	dialing *dial // one at a time
-	down    error // why the last dial failed; nil after one that didn't
+	dialing *dial     // one at a time
+	down    error     // why the last dial failed; nil after one that didn't
+	suspect time.Time // when it last gave no sign of life; zero when it has spoken since
+	heard   time.Time // when a call was last answered
 }
 
 // downWait is how long a call waits for a peer that didn't answer the last dial: only
@@ -45,6 +47,7 @@ type dial struct {
 
 // conn is one pooled connection; its fields are guarded by pool.mu.
 type conn struct {
+	to    *peerConns
 	qc    *quic.Conn
 	calls int
 	used  time.Time
@@ -151,19 +154,46 @@ func (p *pool) get(ctx context.Context, addr string) (_ *conn, reused bool, err 
 	}
 }
 
+// suspect notes that the peer at addr gave no sign of life.
+func (p *pool) suspect(addr string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if pc := p.peers[addr]; pc != nil {
+		pc.suspect = time.Now()
+	}
+}
+
+// suspected tells whether the peer at addr gave no sign of life a short while ago, and
+// has not spoken since.
+func (p *pool) suspected(addr string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pc := p.peers[addr]
+	return pc != nil && !pc.suspect.IsZero() && time.Since(pc.suspect) < p.e.waits.suspect
+}
+
+// heardWithin tells whether the peer at addr has answered a call so lately.
+func (p *pool) heardWithin(addr string, d time.Duration) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pc := p.peers[addr]
+	return pc != nil && pc.suspect.IsZero() && time.Since(pc.heard) < d
+}
+
 // connect makes a further connection to addr and tells those who wait for d.
 func (p *pool) connect(pc *peerConns, addr string, d *dial) {
 	qc, err := p.dial(p.ctx, addr)
 	p.mu.Lock()
-	pc.dialing, pc.down = nil, err
+	pc.dialing, pc.down, pc.suspect = nil, err, time.Time{}
 	switch {
 	case err != nil:
 		d.err = err
+		pc.suspect = time.Now()
 	case p.closed:
 		d.err = errs.New(errs.Canceled, "call "+addr, "the endpoint is closed")
 		_ = qc.CloseWithError(codeClosing, "closed")
 	default:
-		pc.conns = append(pc.conns, &conn{qc: qc, used: time.Now(), fresh: true})
+		pc.conns = append(pc.conns, &conn{to: pc, qc: qc, used: time.Now(), fresh: true})
 	}
 	p.mu.Unlock()
 	close(d.done)
@@ -194,6 +224,7 @@ func (p *pool) put(c *conn, answered bool) {
 	c.used = time.Now()
 	if answered {
 		c.fresh = false
+		c.to.suspect, c.to.heard = time.Time{}, c.used
 	}
 	p.mu.Unlock()
 }

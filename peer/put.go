@@ -43,24 +43,19 @@ func (c *Client) put(ctx context.Context, req *PutRequest, r io.Reader) (ObjectI
 	if err := req.Check(); err != nil {
 		return ObjectInfo{}, err
 	}
-	bucket, object := req.Bucket, req.Object
-	ref := &ObjectRequest{Bucket: bucket, Object: object}
+	ref := &ObjectRequest{Bucket: req.Bucket, Object: req.Object}
+	addr, err := c.reachOwner(ctx, req.Bucket, req.Object)
+	if err != nil {
+		return ObjectInfo{}, named(err, ref)
+	}
+	// Sent again it must have the same effect, and the bytes must still be there.
 	seeker, rewinds := r.(io.Seeker)
 	rewinds = rewinds && !req.Append && !req.IfAbsent && req.IfVersion == 0
-	if !rewinds {
-		// It can't be sent again once r was read, or the first try may have changed what
-		// the second one asks: find a dead pooled connection, or a node that is gone, by
-		// a call that can be made twice.
-		if _, err := c.Head(ctx, bucket, object); err != nil && errs.CodeOf(err) != errs.NotFound {
-			return ObjectInfo{}, err
-		}
-	}
-	addr, err := c.owner(bucket, object)
-	if err != nil {
-		return ObjectInfo{}, err
-	}
 	for {
 		info, stale, err := c.putAt(ctx, addr, req, r)
+		if errs.IsCode(err, errs.Unavailable) {
+			c.stale.Store(true)
+		}
 		if !stale || !rewinds || ctx.Err() != nil {
 			return info, named(err, ref)
 		}
