@@ -24,8 +24,9 @@ type admin struct {
 	done chan struct{}
 }
 
-// startAdmin listens on addr. ready tells whether the node does its work: /readyz.
-func startAdmin(addr string, reg *prometheus.Registry, ready func() error, log *slog.Logger) (*admin, error) {
+// startAdmin listens on addr. ready tells whether the node does its work, and with
+// settled whether all objects are where they belong too: /readyz, /readyz?settled.
+func startAdmin(addr string, reg *prometheus.Registry, ready func(settled bool) error, log *slog.Logger) (*admin, error) {
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, errs.Wrap(errs.CodeOf(err), "listen for admin HTTP on "+addr, err)
@@ -33,8 +34,8 @@ func startAdmin(addr string, reg *prometheus.Registry, ready func() error, log *
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := ready(); err != nil {
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if err := ready(r.URL.Query().Has("settled")); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
@@ -68,12 +69,15 @@ func (a *admin) close() error {
 }
 
 // readiness is what /readyz answers: nil when this node does its work.
-func (n *Node) readiness() error {
+func (n *Node) readiness(settled bool) error {
 	switch serving(n.phase.Load()) {
 	case starting:
 		return errors.New("starting: not yet in the cluster")
 	case stopping:
 		return errors.New("stopping")
+	}
+	if settled && !n.settled() {
+		return errors.New("not settled: objects are on their way to where they belong")
 	}
 	return nil
 }

@@ -74,6 +74,10 @@ func TestAdmin(t *testing.T) {
 	if status, body := fetch(t, url+"/readyz"); status != http.StatusOK || string(body) != "ok\n" {
 		t.Errorf("/readyz: %d %q", status, body)
 	}
+	waitFor(t, "/readyz?settled", func() bool {
+		status, body := fetch(t, url+"/readyz?settled")
+		return status == http.StatusOK && string(body) == "ok\n"
+	})
 	if status, body := fetch(t, url+"/debug/pprof/"); status != http.StatusOK || !bytes.Contains(body, []byte("goroutine")) {
 		t.Errorf("/debug/pprof/: %d %.100q", status, body)
 	}

@@ -86,7 +86,7 @@ func TestMetricsPage(t *testing.T) {
 		must(t, err)
 		for _, name := range other.FindAllString(string(text), -1) {
 			family := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_sum"), "_count")
-			if _, ok := rows[name]; !ok && rows[family] == "" && !strings.HasPrefix(name, "sheaf_mount") {
+			if _, ok := rows[name]; !ok && rows[family] == "" && !strings.HasPrefix(name, "sheaf_mount_") {
 				t.Errorf("%s names %s, which no node has", page, name)
 			}
 		}

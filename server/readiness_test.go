@@ -15,7 +15,11 @@ import (
 func TestReadyz(t *testing.T) {
 	n := &Node{}
 	var why error
-	a, err := startAdmin("127.0.0.1:0", prometheus.NewRegistry(), func() error { return why }, slog.New(slog.DiscardHandler))
+	var asked bool
+	a, err := startAdmin("127.0.0.1:0", prometheus.NewRegistry(), func(settled bool) error {
+		asked = settled
+		return why
+	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,14 +39,17 @@ func TestReadyz(t *testing.T) {
 	}
 	for phase, want := range map[serving]string{starting: "starting: not yet in the cluster", running: "ok", stopping: "stopping"} {
 		n.phase.Store(int32(phase))
-		why = n.readiness()
+		why = n.readiness(false)
 		status := http.StatusOK
 		if phase != running {
 			status = http.StatusServiceUnavailable
 		}
-		if got, body := get("/readyz"); got != status || body != want {
+		if got, body := get("/readyz"); got != status || body != want || asked {
 			t.Errorf("phase %d: %d %q, want %d %q", phase, got, body, status, want)
 		}
+	}
+	if get("/readyz?settled"); !asked {
+		t.Error("?settled wasn't heard")
 	}
 	why = errors.New("anything")
 	if got, body := get("/healthz"); got != http.StatusOK || body != "ok" {

@@ -31,7 +31,7 @@ func TestServeConfig(t *testing.T) {
 		return string(b[:n])
 	}
 	d1, d2, d3 := t.TempDir(), t.TempDir()+"/a,b", t.TempDir()+"/none"
-	conf := u.file("n1.conf", "# a node\n\ndir = "+d1+"\n  dir="+d2+"\nlisten = 127.0.0.1:0\nname = from-file\nlog-format = json\n")
+	conf := u.file("n1.conf", "# a node\n\ndir = "+d1+"\n  dir="+d2+"\nlisten = 127.0.0.1:0\nname = from-file\nscrub-rate = none\nscrub-every = none\nrebalance-rate=1MiB\nlog-format = json\n")
 	n := u.with("NOTIFY_SOCKET="+socket).start("serve", "--config", conf, "--name", "n1")
 	if got := hear(); got != "READY=1" {
 		t.Errorf("%q", got)

@@ -113,6 +113,9 @@ func TestServeRefuses(t *testing.T) {
 	u.fails2(2, []string{"advertise"}, "serve", "--dir", t.TempDir(), "--listen", "0.0.0.0:0")
 	u.fails2(2, []string{"log level"}, "serve", "--dir", t.TempDir(), "--listen", "127.0.0.1:0", "--log-level", "loud")
 	u.fails2(2, []string{"log format"}, "serve", "--dir", t.TempDir(), "--listen", "127.0.0.1:0", "--log-format", "xml")
+	u.fails2(2, []string{"--rebalance-rate", `"fast"`}, "serve", "--dir", t.TempDir(), "--listen", "127.0.0.1:0", "--rebalance-rate", "fast")
+	u.fails2(2, []string{"--scrub-rate", "never end"}, "serve", "--dir", t.TempDir(), "--listen", "127.0.0.1:0", "--scrub-rate", "0")
+	u.fails2(2, []string{"--scrub-every", `"-1h"`}, "serve", "--dir", t.TempDir(), "--listen", "127.0.0.1:0", "--scrub-every", "-1h")
 	// A reader or writer can't pose as a node.
 	certs := t.TempDir()
 	u.run("cert", "issue", "--role", "writer", "--name", "w", "--out", certs)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -26,6 +27,11 @@ command line wins over the environment, and that over the file.`,
 			&cli.StringFlag{Name: "admin", Usage: "`HOST:PORT` of metrics, health and profiles (HTTP, without authentication); \"\" for none", Value: "127.0.0.1:0"},
 			&cli.StringSliceFlag{Name: "join", Usage: "`HOST:PORT` of a node of the cluster; may be given several times"},
 			&cli.StringFlag{Name: "name", Usage: "the node's `NAME` in the cluster; kept in DIR"},
+			&cli.StringFlag{Name: "rebalance-rate", Usage: "bytes a second, `SIZE`, that the node sends to bring objects to where they belong; none for no limit",
+				Value: "256MiB", EnvVars: []string{"SHEAF_REBALANCE_RATE"}},
+			&cli.StringFlag{Name: "scrub-rate", Usage: "bytes a second, `SIZE`, that the node reads to compare what is on its disks with its checksums; none for no limit",
+				Value: "32MiB", EnvVars: []string{"SHEAF_SCRUB_RATE"}},
+			&cli.StringFlag{Name: "scrub-every", Usage: "`D` from one start of that to the next, as in 168h; none for never", Value: "168h", EnvVars: []string{"SHEAF_SCRUB_EVERY"}},
 			&cli.StringFlag{Name: configFlag, Usage: "read flags from `FILE`", EnvVars: []string{"SHEAF_CONFIG"}},
 			certsFlag(),
 		}, logFlags("info")...),
@@ -48,6 +54,9 @@ command line wins over the environment, and that over the file.`,
 			if o.Node.Listen == "" {
 				return usagef(c, "want --listen")
 			}
+			if err := o.background(c); err != nil {
+				return err
+			}
 			var err error
 			if o.Certs, err = inHome(c.String("certs"), "certs"); err != nil {
 				return err
@@ -62,6 +71,25 @@ type serveOptions struct {
 	Node  server.Options // without identity and logger
 	Certs string
 	Log   logOptions
+}
+
+// background takes the flags of what a node does by itself.
+func (o *serveOptions) background(c *cli.Context) (err error) {
+	if o.Node.RebalanceBytes, err = parseRate(c.String("rebalance-rate")); err != nil {
+		return usagef(c, "--rebalance-rate: %s", rootCause(err))
+	}
+	if o.Node.ScrubBytes, err = parseRate(c.String("scrub-rate")); err != nil {
+		return usagef(c, "--scrub-rate: %s", rootCause(err))
+	}
+	every := c.String("scrub-every")
+	if every == noLimit {
+		o.Node.ScrubEvery = -1
+		return nil
+	}
+	if o.Node.ScrubEvery, err = time.ParseDuration(every); err != nil || o.Node.ScrubEvery <= 0 {
+		return usagef(c, "--scrub-every %q: want a time above 0 as in 168h, or none", every)
+	}
+	return nil
 }
 
 func (p *program) serve(ctx context.Context, o serveOptions) error {
