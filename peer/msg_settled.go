@@ -11,6 +11,7 @@ import (
 type SettledMessage struct {
 	Node      string // that speaks
 	Placement uint64 // stands for the map and the copies that it goes by; 0: none yet
+	Walked    uint64 // the placement by which it has gone through all it holds, and sent what it could; 0: none
 	Settled   uint64 // the placement that all it holds lies by; 0: none
 }
 
@@ -20,6 +21,7 @@ func (*SettledMessage) Type() wire.Type { return wire.TSettled }
 func (m *SettledMessage) Encode(e *wire.Encoder) {
 	e.Str("node", m.Node)
 	e.Uint("placement", m.Placement)
+	e.Uint("walked", m.Walked)
 	e.Uint("settled", m.Settled)
 }
 
@@ -30,6 +32,8 @@ func (m *SettledMessage) Field(key string, d *wire.Decoder) {
 		m.Node = d.Str(MaxNodeName)
 	case "placement":
 		m.Placement = d.Uint()
+	case "walked":
+		m.Walked = d.Uint()
 	case "settled":
 		m.Settled = d.Uint()
 	default:

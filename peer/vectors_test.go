@@ -91,7 +91,7 @@ func TestVectors(t *testing.T) {
 	check("replicate_deleted", &ReplicateRequest{Bucket: "b", Info: ObjectInfo{Name: "o", Version: 1 << 62, ModTime: at}, Deleted: true}, nil, func() wire.Message { return new(ReplicateRequest) })
 	check("version_list_placed", &VersionListMessage{Versions: []VersionInfo{{Version: 1 << 62}}, Placement: 1 << 63}, nil, func() wire.Message { return new(VersionListMessage) })
 	check("replicated_placed", &ReplicatedMessage{Version: 1 << 62, Placement: 1 << 63}, nil, func() wire.Message { return new(ReplicatedMessage) })
-	check("settled", &SettledMessage{Node: "n2", Placement: 1 << 63, Settled: 77}, nil, func() wire.Message { return new(SettledMessage) })
+	check("settled", &SettledMessage{Node: "n2", Placement: 1 << 63, Walked: 78, Settled: 77}, nil, func() wire.Message { return new(SettledMessage) })
 	check("bucket_placed", &BucketMessage{Kind: wire.TBucket, Name: "photos", Provider: "sheaf", Created: at, Epoch: 12, Placed: 12, Props: props}, nil, func() wire.Message { return &BucketMessage{Kind: wire.TBucket} })
 	check("replicated", &ReplicatedMessage{Version: 1 << 62}, nil, func() wire.Message { return new(ReplicatedMessage) })
 	check("replicated_error", &ReplicatedMessage{Version: 3, End: wire.End{Code: 7, Op: "put", Bucket: "b", Object: "o", Member: "m", Node: "n2", Msg: "full"}}, nil, func() wire.Message { return new(ReplicatedMessage) })

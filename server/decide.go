@@ -4,7 +4,7 @@ package server
 type holding struct {
 	known   bool   // it answered, and goes by the same placement
 	version uint64 // 0: nothing. A tombstone counts like a write
-	done    bool   // its own pass is over: it won't send anything of its own accord
+	done    bool   // its own pass has been around: what it was to send it has sent, or it failed
 }
 
 // verdict is what a node does with one of its records.
@@ -21,25 +21,26 @@ type verdict struct {
 //
 // Every copy that is missing has one sender: the first holder that has the newest
 // version and isn't done, or else whoever has it. So two nodes that walk the same names
-// don't send the same bytes.
+// don't send the same bytes; and nobody waits for a node that itself waits.
 func decide(mine uint64, self int, holders []holding, enough bool) (v verdict) {
 	if len(holders) == 0 {
 		return verdict{wait: true}
 	}
-	var (
-		top     = mine
-		missing []int
-		unasked bool
-	)
+	top, all, unasked := mine, true, false
 	for i, h := range holders {
 		switch {
 		case i == self:
 		case !h.known:
-			unasked = true
+			all, unasked = false, true
 		default:
 			top = max(top, h.version)
+			all = all && h.version >= mine
 		}
 	}
+	if self < 0 && all {
+		return verdict{remove: enough, wait: !enough}
+	}
+	var missing []int
 	sender := -1 // the first that has the newest and will send it
 	for i, h := range holders {
 		switch {
@@ -47,25 +48,21 @@ func decide(mine uint64, self int, holders []holding, enough bool) (v verdict) {
 			if sender < 0 {
 				sender = i
 			}
-		case i != self && !h.known:
-		case i == self || h.version < top:
+		case i == self, h.known && h.version < top:
 			missing = append(missing, i)
 		}
 	}
 	switch {
 	case len(missing) == 0:
-		v.remove = self < 0 && enough && !unasked
-		v.wait = unasked || self < 0 && !enough
-		return v
+		v.wait = unasked
 	case top > mine:
 		// Whoever has the newer one sends it. This node's own record is of no use.
 		v.pull = sender < 0 && !unasked
 		v.wait = self < 0 || v.pull || unasked
-		return v
 	case sender >= 0 && sender != self:
 		v.wait = self < 0 || unasked
-		return v
+	default:
+		v.push, v.wait = missing, true
 	}
-	v.push, v.wait = missing, true
 	return v
 }

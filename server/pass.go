@@ -46,7 +46,8 @@ type passEnv struct {
 	// send gives the records to a node and tells of each whether it is durable there.
 	send   func(ctx context.Context, node, bucket string, recs []store.Record) []error
 	remove func(bucket string, rec store.Record) error
-	// done tells whether a node has said that its pass for this placement is over.
+	walked func() // told when the pass has been once around
+	// done tells whether a node has said that its pass for this placement has been around.
 	done   func(node string) bool
 	repair func(bucket, name string, suspect bool) // suspect: the bytes of the own copy
 	save   func(c cursor)
@@ -85,6 +86,7 @@ func (p *pass) run(ctx context.Context, from cursor) error {
 			return err
 		}
 	}
+	p.env.walked()
 	pause := passFirst
 	for len(p.left) > 0 || p.over != nil {
 		wake := p.env.wake()

@@ -38,8 +38,9 @@ type reconciler struct {
 	repairs *repairs
 
 	gate   gate
-	active atomic.Pointer[placement] // what this node goes by; nil before the first turn
-	over   atomic.Uint64             // hash of the placement that the last whole pass was for
+	active atomic.Pointer[placement] // what this node goes by; nil while it turns
+	walked atomic.Uint64             // hash of the placement by which a pass has been around
+	over   atomic.Uint64             // hash of the placement by which a pass has come to its end
 	news   chan struct{}             // holds one: something may have changed
 
 	mu      sync.Mutex
@@ -143,6 +144,7 @@ func (r *reconciler) turn(ctx context.Context) (*placement, error) {
 		return have, nil
 	}
 	if have == nil || have.hash != p.hash {
+		r.active.Store(nil) // whoever enters the gate from here on doesn't go by it any more
 		if err := r.gate.pass(ctx); err != nil {
 			return nil, err
 		}
@@ -166,7 +168,7 @@ func (r *reconciler) same(p *placement) bool {
 	return true
 }
 
-// hash stands for the placement that this node goes by; 0 for none yet.
+// hash stands for the placement that this node goes by; 0 while it turns.
 func (r *reconciler) hash() uint64 {
 	if p := r.active.Load(); p != nil {
 		return p.hash
@@ -303,13 +305,17 @@ func (r *reconciler) env(p *placement) passEnv {
 			return n.sendRecords(ctx, p, node, bucket, recs)
 		},
 		remove: func(bucket string, rec store.Record) error { return r.remove(p, bucket, rec) },
-		done:   func(node string) bool { return n.settledAt(node) == p.hash },
+		done:   func(node string) bool { return n.walkedAt(node) == p.hash },
 		repair: r.repairs.add,
 		save: func(c cursor) {
 			if time.Since(saved) >= time.Second {
 				n.progress.set(func(s *savedProgress) { s.Placement, s.Reconcile = p.hash, c })
 				saved = time.Now()
 			}
+		},
+		walked: func() {
+			r.walked.Store(p.hash)
+			n.announce()
 		},
 		wake: r.hearing,
 	}

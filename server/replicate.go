@@ -198,6 +198,7 @@ func (n *Node) takeReplica(ctx context.Context, req *peer.ReplicateRequest, body
 		return have.Version, nil
 	}
 	n.metrics.replicas.Inc()
+	defer n.strayed(req.Bucket, req.Info.Name)
 	if req.Deleted {
 		return n.bury(req.Bucket, req.Info.Name, req.Info.Version)
 	}

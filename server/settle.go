@@ -26,13 +26,16 @@ type board struct {
 	news chan struct{} // holds one
 
 	mu   sync.Mutex
-	mine uint64            // guarded by mu: what this node says of itself
-	told map[string]uint64 // guarded by mu: what each node has heard of this one
-	by   map[string]uint64 // guarded by mu: what each node says of itself
+	mine stage            // guarded by mu: what this node says of itself
+	told map[string]stage // guarded by mu: what each node has heard of this one
+	by   map[string]stage // guarded by mu: what each node says of itself
 }
 
+// stage is how far a node is, by the placements that it is there for.
+type stage struct{ walked, settled uint64 }
+
 func newBoard(n *Node) *board {
-	return &board{n: n, news: make(chan struct{}, 1), told: map[string]uint64{}, by: map[string]uint64{}}
+	return &board{n: n, news: make(chan struct{}, 1), told: map[string]stage{}, by: map[string]stage{}}
 }
 
 // settled tells whether every object lies with its holders and all nodes know it, so that
@@ -45,22 +48,22 @@ func (n *Node) settled() bool {
 	b := n.board
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.mine != p.hash {
+	if b.mine.settled != p.hash {
 		return false
 	}
 	for _, i := range p.st.Map.Readable() {
-		if i != p.self && b.by[p.st.Map.Nodes[i].Name] != p.hash {
+		if i != p.self && b.by[p.st.Map.Nodes[i].Name].settled != p.hash {
 			return false
 		}
 	}
 	return true
 }
 
-// settledAt is the placement that a node last said it is settled for.
-func (n *Node) settledAt(node string) uint64 {
+// walkedAt is the placement by which a node last said it has gone through all it holds.
+func (n *Node) walkedAt(node string) uint64 {
 	n.board.mu.Lock()
 	defer n.board.mu.Unlock()
-	return n.board.by[node]
+	return n.board.by[node].walked
 }
 
 // announce tells the others where this node is, if that is news.
@@ -71,9 +74,10 @@ func (n *Node) announce() {
 
 // review finds out what this node has to say of itself.
 func (b *board) review() {
-	r, mine := b.n.reconciler, uint64(0)
-	if r.over.Load() == r.hash() && !r.repairs.stale() {
-		mine = r.hash()
+	r := b.n.reconciler
+	mine := stage{walked: r.walked.Load()}
+	if over := r.over.Load(); over == r.hash() && !r.repairs.stale() {
+		mine.settled = over
 	}
 	b.mu.Lock()
 	news := b.mine != mine
@@ -95,14 +99,15 @@ func (b *board) wake() {
 func (b *board) say() *peer.SettledMessage {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return &peer.SettledMessage{Node: b.n.Name(), Placement: b.n.reconciler.hash(), Settled: b.mine}
+	return &peer.SettledMessage{Node: b.n.Name(), Placement: b.n.reconciler.hash(), Walked: b.mine.walked, Settled: b.mine.settled}
 }
 
 // hear takes what a node says of itself.
 func (b *board) hear(m *peer.SettledMessage) {
 	b.mu.Lock()
-	news := b.by[m.Node] != m.Settled
-	b.by[m.Node] = m.Settled
+	is := stage{m.Walked, m.Settled}
+	news := b.by[m.Node] != is
+	b.by[m.Node] = is
 	b.mu.Unlock()
 	if news {
 		b.n.reconciler.hear()
@@ -132,7 +137,7 @@ func (b *board) pending() (nodes []string) {
 	defer b.mu.Unlock()
 	for _, node := range p.others() {
 		told, ok := b.told[node]
-		if !ok || told != b.mine || b.by[node] != p.hash && b.mine == p.hash {
+		if !ok || told != b.mine || b.by[node].settled != p.hash && b.mine.settled == p.hash {
 			nodes = append(nodes, node)
 		}
 	}
@@ -166,10 +171,10 @@ func (b *board) run(ctx context.Context) {
 // tell tells one node.
 func (b *board) tell(ctx context.Context, node string) {
 	p := b.n.reconciler.active.Load()
-	addr := p.addr(node)
-	if addr == "" {
+	if p == nil || p.addr(node) == "" {
 		return
 	}
+	addr := p.addr(node)
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	say := b.say()
@@ -178,7 +183,7 @@ func (b *board) tell(ctx context.Context, node string) {
 		return // it is told again
 	}
 	b.mu.Lock()
-	b.told[node] = say.Settled
+	b.told[node] = stage{say.Walked, say.Settled}
 	b.mu.Unlock()
 	b.hear(&m)
 	if m.Placement != say.Placement {

@@ -575,7 +575,7 @@ _ALL = [
     Kind(81, "BucketSet", Map({"name": _NEEDED_BUCKET, "set": Array(Text(32), 16), **_PROPS})),
     Kind(82, "BucketShow", Map({"name": _NEEDED_BUCKET})),
     Kind(83, "Leave"),
-    Kind(105, "Settled", Map({"node": Text(64, needed=True), "placement": Uint(), "settled": Uint()})),
+    Kind(105, "Settled", Map({"node": Text(64, needed=True), "placement": Uint(), "walked": Uint(), "settled": Uint()})),
 ]
 
 BY_NUMBER = {kind.number: kind for kind in _ALL}
