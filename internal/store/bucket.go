@@ -53,104 +53,169 @@ func (s *Store) newBucket(name string) *bucket {
 	return b
 }
 
-// create makes what is missing of the bucket's folders, durably.
-func (b *bucket) create() error {
+// make makes the bucket's folders on every mountpath in use.
+func (b *bucket) make() error {
 	for _, br := range b.branches {
-		provider := filepath.Dir(br.dir)
-		for _, d := range []string{provider, br.dir, br.content(contentObject), br.content(contentWork), br.content(contentIndex)} {
-			if err := os.Mkdir(d, 0o755); errors.Is(err, os.ErrExist) {
-				continue
-			} else if err != nil {
-				return err
-			}
-			if err := b.s.disk.syncDir(filepath.Dir(d)); err != nil {
-				return err
-			}
+		if err := br.make(); err != nil && !isDown(err) {
+			return err
 		}
 	}
 	return nil
 }
 
-// clean removes the work files of a process that died and finds out whether the
-// hashed place is in use.
-func (b *bucket) clean() error {
-	for _, br := range b.branches {
-		work := br.content(contentWork)
-		entries, err := os.ReadDir(work)
-		if err != nil {
+// make makes what is missing of the branch's folders, durably, and cleans them.
+func (br *branch) make() error {
+	if err := br.mount.unavailable(); err != nil {
+		return err
+	}
+	err := br.create()
+	if err == nil {
+		err = br.clean()
+	}
+	return br.mount.watch(err)
+}
+
+func (br *branch) create() error {
+	for _, d := range []string{filepath.Dir(br.dir), br.dir, br.content(contentObject), br.content(contentWork), br.content(contentIndex)} {
+		if err := br.mount.try("mkdir", d); err != nil {
 			return err
 		}
-		for _, e := range entries {
-			if err := os.RemoveAll(filepath.Join(work, e.Name())); err != nil {
-				return err
-			}
-		}
-		if len(entries) > 0 {
-			b.s.log.Info("removed leftover work files", "folder", work, "count", len(entries))
-		}
-		if entries, err = os.ReadDir(br.content(contentHashed)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.Mkdir(d, 0o755); errors.Is(err, os.ErrExist) {
+			continue
+		} else if err != nil {
 			return err
 		}
-		for _, e := range entries {
-			// Fails, and means to, where something is inside.
-			if os.Remove(filepath.Join(br.content(contentHashed), e.Name())) != nil {
-				br.hashed.Store(true)
-			}
+		if err := br.mount.s.disk.syncDir(filepath.Dir(d)); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// tombstone is the file that says that the bucket is being destroyed.
-func (b *bucket) tombstone() string {
-	return filepath.Join(b.branches[0].mount.dir, trashDir, tombstone+b.name)
+// clean removes the work files of a process that died, or of the time before the
+// mountpath was disabled, and finds out whether the hashed place is in use.
+func (br *branch) clean() error {
+	work := br.content(contentWork)
+	entries, err := os.ReadDir(work)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := os.RemoveAll(filepath.Join(work, e.Name())); err != nil {
+			return err
+		}
+	}
+	if len(entries) > 0 {
+		br.mount.s.log.Info("removed leftover work files", "folder", work, "count", len(entries))
+	}
+	if entries, err = os.ReadDir(br.content(contentHashed)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	for _, e := range entries {
+		// Fails, and means to, where something is inside.
+		if os.Remove(filepath.Join(br.content(contentHashed), e.Name())) != nil {
+			br.hashed.Store(true)
+		}
+	}
+	return nil
 }
 
 // moveToTrash takes the bucket's folders out of sight. A tombstone makes it one step:
-// once it is there, which begun tells, the next start finishes what this one can't.
+// once it is there, which begun tells, the next start finishes what this one can't. For
+// mountpaths that aren't in use the others keep notes.
 func (b *bucket) moveToTrash() (begun bool, err error) {
-	for _, br := range b.branches {
-		if err := b.makeTrash(br.mount.dir); err != nil {
-			return false, err
+	up := b.s.up()
+	if len(up) == 0 {
+		return false, b.s.someUp()
+	}
+	first := up[0]
+	mark := b.tombstone(first)
+	if err := b.s.note(first, filepath.Base(mark)); err != nil {
+		return false, first.watch(err)
+	}
+	for _, m := range up[1:] {
+		if err := m.watch(b.s.trash(m, b.name)); err != nil && !isDown(err) {
+			return true, err
 		}
 	}
-	mark := b.tombstone()
-	if err := os.WriteFile(mark, nil, 0o644); err != nil {
-		return false, err
+	if err := b.s.trash(first, b.name); err != nil {
+		return true, first.watch(err)
 	}
-	if err := b.s.disk.syncDir(filepath.Dir(mark)); err != nil {
+	if err := b.s.noteMissed(b.name); err != nil {
 		return true, err
-	}
-	for _, br := range b.branches {
-		to := filepath.Join(br.mount.dir, trashDir, "b"+strconv.FormatUint(b.s.workID.Add(1), 36))
-		// Before the trash of an earlier run is emptied, its names are still there.
-		if err := os.RemoveAll(to); err != nil {
-			return true, err
-		}
-		if err := os.Rename(br.dir, to); errors.Is(err, os.ErrNotExist) {
-			continue
-		} else if err != nil {
-			return true, err
-		}
-		if err := b.s.disk.syncDir(filepath.Dir(br.dir)); err != nil {
-			return true, err
-		}
 	}
 	if err := os.Remove(mark); err != nil {
-		return true, err
+		return true, first.watch(err)
 	}
 	// A tombstone that came back after a power cut would take a later bucket of that name.
-	return true, b.s.disk.syncDir(filepath.Dir(mark))
+	return true, first.watch(b.s.disk.syncDir(filepath.Dir(mark)))
 }
 
-func (b *bucket) makeTrash(root string) error {
-	err := os.Mkdir(filepath.Join(root, trashDir), 0o755)
-	if errors.Is(err, os.ErrExist) {
+// tombstone is the file that says that the bucket is being destroyed.
+func (b *bucket) tombstone(m *mountpath) string {
+	return filepath.Join(m.dir, trashDir, tombstone+b.name)
+}
+
+// noteMissed leaves a note on the mountpaths in use for each that isn't.
+func (s *Store) noteMissed(bucket string) error {
+	for _, lost := range s.mounts {
+		if lost.enabled() {
+			continue
+		}
+		for _, m := range s.up() {
+			if err := m.watch(s.note(m, missed+lost.id()+"-"+bucket)); err != nil && !isDown(err) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// note makes an empty file in a mountpath's trash, durably.
+func (s *Store) note(m *mountpath, name string) error {
+	trash := filepath.Join(m.dir, trashDir)
+	if err := m.try("create", trash+"/"+name); err != nil {
+		return err
+	}
+	err := os.Mkdir(trash, 0o755)
+	if err == nil {
+		err = s.disk.syncDir(m.dir)
+	}
+	if err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	if err := os.WriteFile(trash+"/"+name, nil, 0o644); err != nil {
+		return err
+	}
+	return s.disk.syncDir(trash)
+}
+
+// trash moves a bucket's folder on one mountpath to the trash.
+func (s *Store) trash(m *mountpath, bucket string) error {
+	trash := filepath.Join(m.dir, trashDir)
+	if err := os.Mkdir(trash, 0o755); err == nil {
+		err = s.disk.syncDir(m.dir)
+		if err != nil {
+			return err
+		}
+	} else if !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	to := filepath.Join(trash, "b"+strconv.FormatUint(s.workID.Add(1), 36))
+	// Before the trash of an earlier run is emptied, its names are still there.
+	if err := os.RemoveAll(to); err != nil {
+		return err
+	}
+	dir := bucketDir(m.dir, s.provider, bucket)
+	if err := m.try("rename", dir); err != nil {
+		return err
+	}
+	if err := os.Rename(dir, to); errors.Is(err, os.ErrNotExist) {
 		return nil
 	} else if err != nil {
 		return err
 	}
-	return b.s.disk.syncDir(root)
+	return s.disk.syncDir(filepath.Dir(dir))
 }
 
 // CreateBucket makes a bucket; one that exists stays as it is.
@@ -172,17 +237,23 @@ func (s *Store) CreateBucket(name string) error {
 		return nil
 	}
 	b := s.newBucket(name)
-	if _, err := os.Lstat(b.tombstone()); err == nil {
-		// A destruction that failed halfway comes first, else the next start would
-		// finish it on the new bucket.
-		if _, err := b.moveToTrash(); err != nil {
-			return fail(op, name, "", diskFault(err))
+	for _, m := range s.up() {
+		if _, err := os.Lstat(b.tombstone(m)); err == nil {
+			// A destruction that failed halfway comes first, else the next start would
+			// finish it on the new bucket.
+			if _, err := b.moveToTrash(); err != nil {
+				return fail(op, name, "", diskFault(err))
+			}
+			if err := os.Remove(b.tombstone(m)); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return fail(op, name, "", diskFault(m.watch(err)))
+			}
 		}
 	}
-	if err := b.create(); err != nil {
-		return fail(op, name, "", diskFault(err))
+	err := b.make()
+	if err == nil {
+		err = s.someUp()
 	}
-	if err := b.clean(); err != nil {
+	if err != nil {
 		return fail(op, name, "", diskFault(err))
 	}
 	s.mu.Lock()
@@ -204,8 +275,8 @@ func (s *Store) DestroyBucket(name string) error {
 	b.life.Lock()
 	begun, err := b.moveToTrash()
 	if begun {
-		for _, m := range s.mounts {
-			err = errors.Join(err, m.catalog.drop(name))
+		for _, m := range s.up() {
+			err = errors.Join(err, m.watch(m.catalog.Load().drop(name)))
 		}
 		b.gone = true
 		s.mu.Lock()
@@ -216,8 +287,8 @@ func (s *Store) DestroyBucket(name string) error {
 	if err != nil {
 		return fail(op, name, "", diskFault(err))
 	}
-	for _, m := range s.mounts {
-		if err := m.emptyTrash(); err != nil {
+	for _, m := range s.up() {
+		if err := m.watch(m.emptyTrash()); err != nil {
 			// The bucket is gone; the space comes back when the store is next opened.
 			s.log.Warn("the trash can't be emptied", "folder", m.dir, "err", err)
 		}
@@ -271,11 +342,15 @@ func (s *Store) HasObjects() (bool, error) {
 	return false, nil
 }
 
+// hasObjects can't say no while a mountpath isn't in use.
 func (b *bucket) hasObjects() (some bool, err error) {
-	err = b.walk(context.Background(), query{}, func(row) bool {
+	missing, err := b.walk(context.Background(), query{}, func(row) bool {
 		some = true
 		return false
 	})
+	if !some && err == nil {
+		err = missing
+	}
 	return some, err
 }
 

@@ -45,16 +45,14 @@ type sighting struct {
 // that they do. Nothing else uses the store yet.
 func (s *Store) checkCatalogs(ctx context.Context) error {
 	unclean := false
-	for _, m := range s.mounts {
+	for _, m := range s.up() {
 		if m.agrees {
 			continue
 		}
 		unclean = true
-		c := &check{ctx: ctx, s: s, m: m, began: time.Now(), told: time.Now()}
-		if err := c.run(); err != nil {
+		if err := m.watch(s.checkCatalog(ctx, m)); err != nil && !isDown(err) {
 			return err
 		}
-		m.agrees = true
 	}
 	if !unclean {
 		return nil
@@ -68,8 +66,17 @@ func (s *Store) checkCatalogs(ctx context.Context) error {
 	return nil
 }
 
+// checkCatalog makes the catalog of one mountpath agree with its files. Nothing else uses
+// the mountpath yet.
+func (s *Store) checkCatalog(ctx context.Context, m *mountpath) error {
+	c := &check{ctx: ctx, s: s, m: m, began: time.Now(), told: time.Now()}
+	err := c.run()
+	m.agrees = err == nil
+	return err
+}
+
 func (c *check) run() error {
-	cat := c.m.catalog
+	cat := c.m.catalog.Load()
 	have, err := cat.buckets()
 	if err != nil {
 		return err
@@ -110,7 +117,7 @@ func (c *check) bucket(b *bucket) (int64, error) {
 		return 0, err
 	}
 	seen := int64(c.files - c.removed - before)
-	n, err := c.m.catalog.count(b.name)
+	n, err := c.m.catalog.Load().count(b.name)
 	if err != nil || n == seen {
 		return seen, err
 	}
@@ -197,7 +204,7 @@ func (c *check) unsound(at place, err error) error {
 // compare brings what was seen into the catalog, in the order of its keys.
 func (c *check) compare(b *bucket) error {
 	slices.SortFunc(c.seen, func(x, y sighting) int { return strings.Compare(x.rec.Name, y.rec.Name) })
-	cat := c.m.catalog
+	cat := c.m.catalog.Load()
 	dead := map[string]uint64{}
 	batch := cat.db.NewBatch()
 	defer batch.Close()
@@ -233,7 +240,7 @@ func (c *check) compare(b *bucket) error {
 // differ puts into a batch what the catalog doesn't have, and finds tombstones of what was
 // seen.
 func (c *check) differ(b *bucket, batch *pebble.Batch, dead map[string]uint64) error {
-	cat := c.m.catalog
+	cat := c.m.catalog.Load()
 	if err := cat.tombsOf(b.name, c.seen, dead); err != nil {
 		return err
 	}
@@ -302,7 +309,7 @@ func (c *catalog) seekEach(space byte, bucket string, seen []sighting, f func(f 
 
 // sweep takes away the live records that have no file.
 func (c *check) sweep(b *bucket, br *branch) error {
-	cat := c.m.catalog
+	cat := c.m.catalog.Load()
 	for after, more := "", true; more; {
 		if err := c.ctx.Err(); err != nil {
 			return err
@@ -367,15 +374,19 @@ func (b *bucket) bury(ctx context.Context) error {
 		return nil
 	}
 	for _, br := range b.branches {
+		if !br.mount.enabled() {
+			continue
+		}
 		var dead []Record
-		if err := br.mount.catalog.tombs(b.name, func(r Record) bool {
+		err := br.mount.catalog.Load().tombs(b.name, func(r Record) bool {
 			dead = append(dead, r)
 			return ctx.Err() == nil
-		}); err != nil {
+		})
+		if err = br.mount.watch(err); err != nil && !isDown(err) {
 			return err
 		}
 		for _, t := range dead {
-			if err := b.buryOne(br, t); err != nil {
+			if err := b.buryOne(br, t); err != nil && !isDown(err) {
 				return err
 			}
 		}
@@ -385,13 +396,17 @@ func (b *bucket) bury(ctx context.Context) error {
 
 func (b *bucket) buryOne(br *branch, t Record) error {
 	for _, other := range b.branches {
-		r, ok, err := other.mount.catalog.get(b.name, t.Name)
-		switch {
+		if !other.mount.enabled() {
+			continue
+		}
+		r, ok, err := other.mount.catalog.Load().get(b.name, t.Name)
+		switch err = other.mount.watch(err); {
+		case isDown(err):
 		case err != nil:
 			return err
 		case other == br || !ok || r.Deleted:
 		case r.Version > t.Version:
-			if err := br.mount.catalog.del(b.name, t.Name); err != nil {
+			if err := br.mount.watch(br.mount.catalog.Load().del(b.name, t.Name)); err != nil {
 				return err
 			}
 		default:
@@ -403,7 +418,7 @@ func (b *bucket) buryOne(br *branch, t Record) error {
 			if err := b.removeAll(t.Name, at); err != nil {
 				return err
 			}
-			if err := other.mount.catalog.del(b.name, t.Name); err != nil {
+			if err := other.mount.watch(other.mount.catalog.Load().del(b.name, t.Name)); err != nil {
 				return err
 			}
 		}

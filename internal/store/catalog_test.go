@@ -31,7 +31,7 @@ func crash(t testing.TB, s *Store) *Store {
 
 func kill(s *Store) {
 	for _, m := range s.mounts {
-		m.catalog.fail(errors.New("the process is killed"))
+		m.catalog.Load().fail(errors.New("the process is killed"))
 	}
 	s.Close()
 }
@@ -62,7 +62,7 @@ func wantAgree(t *testing.T, s *Store, want map[string]string) {
 	}
 	n := int64(0)
 	for _, m := range s.mounts {
-		n += m.catalog.objects.Load()
+		n += m.catalog.Load().objects.Load()
 	}
 	if n != int64(len(want)) {
 		t.Errorf("%d objects are counted, not %d", n, len(want))
@@ -89,9 +89,9 @@ func TestCatalogAfter(t *testing.T) {
 	}
 	catalogFiles := func(s *Store, f func(path string)) {
 		for _, m := range s.mounts {
-			entries, _ := os.ReadDir(m.catalog.dir())
+			entries, _ := os.ReadDir(m.catalog.Load().dir())
 			for _, e := range entries {
-				f(m.catalog.dir() + "/" + e.Name())
+				f(m.catalog.Load().dir() + "/" + e.Name())
 			}
 		}
 	}
@@ -106,7 +106,7 @@ func TestCatalogAfter(t *testing.T) {
 		{name: "the catalog's removal", lost: true, happen: func(t *testing.T, s *Store) {
 			must(t, s.Close())
 			for _, m := range s.mounts {
-				must(t, os.RemoveAll(m.catalog.dir()))
+				must(t, os.RemoveAll(m.catalog.Load().dir()))
 			}
 		}},
 		{name: "damage to every file of the catalog", lost: true, after: aside, happen: func(t *testing.T, s *Store) {
@@ -128,9 +128,13 @@ func TestCatalogAfter(t *testing.T) {
 				}
 			})
 		}},
-		{name: "a failure of pebble's files", happen: func(t *testing.T, s *Store) {
+		{name: "a failure of pebble's files", after: func(t *testing.T, s *Store) {
+			for _, dir := range s.dirs() {
+				must(t, s.SetMountpath(dir, true))
+			}
+		}, happen: func(t *testing.T, s *Store) {
 			for _, m := range s.mounts {
-				m.catalog.fs.keep(unix.EIO)
+				m.catalog.Load().fs.keep(unix.EIO)
 			}
 			_, err := s.Put(t.Context(), "b", "late", strings.NewReader("x"), PutOptions{Size: -1})
 			if !errors.Is(err, unix.EIO) {
@@ -246,7 +250,7 @@ func TestTombstoneAndFile(t *testing.T) {
 			tomb.Version = v - 1
 			want[name] = "body"
 		}
-		at := s.mounts[i%3].catalog
+		at := s.mounts[i%3].catalog.Load()
 		b := at.db.NewBatch()
 		must(t, b.Set(tombKey("b", name), encodeTomb(tomb), nil))
 		must(t, at.apply(b, true))
@@ -281,7 +285,7 @@ func TestCatalogCheck(t *testing.T) {
 		put(t, s, name, "body")
 		want[name] = "body"
 	}
-	cat := s.mounts[0].catalog
+	cat := s.mounts[0].catalog.Load()
 	must(t, cat.put("b", Record{Info: Info{Name: "ghost", Version: 1}}, placePlain))
 	must(t, cat.del("b", "3/o003"))
 	must(t, cat.put("nobucket", Record{Info: Info{Name: "o", Version: 1}}, placePlain))
@@ -332,7 +336,7 @@ func TestCatalogDiskFull(t *testing.T) {
 	}
 	f.Close()
 	// Larger than the log's block: it must be written.
-	cat := s.mounts[0].catalog
+	cat := s.mounts[0].catalog.Load()
 	for i := range 400 {
 		must(t, cat.tomb("b", Record{Info: Info{Name: fmt.Sprintf("%d%s", i, strings.Repeat("t", 1000)), Version: 1, ModTime: time.Now()}, Deleted: true}))
 	}
@@ -379,7 +383,7 @@ func TestCatalogConcurrent(t *testing.T) {
 					mu.Unlock()
 				}
 				if g == 0 && i == 30 {
-					s.mounts[1].catalog.fs.keep(unix.EIO)
+					s.mounts[1].catalog.Load().fs.keep(unix.EIO)
 				}
 				if i%10 == 0 {
 					s.List(t.Context(), "b", ListOptions{Limit: 20})
@@ -390,6 +394,7 @@ func TestCatalogConcurrent(t *testing.T) {
 	wg.Wait()
 	s.Close()
 	s = reopen(t, s.dirs()...)
+	must(t, s.SetMountpath(s.mounts[1].dir, true))
 	for name, live := range acked {
 		if _, err := s.Stat("b", name); live && err != nil || !live && !errs.IsCode(err, errs.NotFound) {
 			t.Errorf("%s: there %v, %v", name, live, err)

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"sheaf/internal/errs"
 )
 
 // commit gives a staged object its name and removes what it replaces.
@@ -27,6 +29,15 @@ func (b *bucket) commit(t *Staged, version uint64, c Condition) (Info, error) {
 		return Info{}, err
 	}
 	w := t.w
+	if err := w.current(); err != nil {
+		return Info{}, err
+	}
+	if home, err := b.home(t.name); err != nil {
+		return Info{}, err
+	} else if home != w.br {
+		// A mountpath came into use. What lies there is preferred to what this would write.
+		return Info{}, errs.New(errs.Unavailable, "", "the mountpaths changed meanwhile")
+	}
 	switch {
 	case version == 0:
 		version = b.s.pick(w.attr.version, max(k.rec.Version, st.high))
@@ -59,7 +70,7 @@ func (b *bucket) commit(t *Staged, version uint64, c Condition) (Info, error) {
 			continue
 		}
 		b.moves.Add(1)
-		if err := os.Remove(p.path); err != nil {
+		if err := p.br.mount.watch(os.Remove(p.path)); err != nil {
 			b.s.log.Warn("an older copy can't be removed", "file", p.path, "err", err)
 			continue
 		}
@@ -88,13 +99,16 @@ func (b *bucket) note(at place, info Info) {
 		kind = placeHashed
 	}
 	for _, br := range b.branches {
+		if !br.mount.enabled() {
+			continue
+		}
 		var err error
 		if br == at.br {
-			err = br.mount.catalog.put(b.name, Record{Info: info}, kind)
+			err = br.mount.catalog.Load().put(b.name, Record{Info: info}, kind)
 		} else {
-			err = br.mount.catalog.del(b.name, info.Name)
+			err = br.mount.catalog.Load().del(b.name, info.Name)
 		}
-		if err != nil {
+		if err = br.mount.watch(err); err != nil {
 			b.s.log.Error("the records of a mountpath can't be written", "folder", br.mount.dir, "bucket", b.name, "object", info.Name, "err", err)
 		}
 	}
@@ -122,7 +136,7 @@ func (b *bucket) install(w *work, to place, old []place, relaxed bool) error {
 		b.s.loose.Store(true)
 	} else if err := b.s.folders.sync(to.dir()); err != nil {
 		b.takeBack(w, to, replaces, exchanged)
-		return fmt.Errorf("sync folder %s: %w", to.dir(), diskFault(err))
+		return diskFault(to.br.mount.watch(fmt.Errorf("sync folder %s: %w", to.dir(), err)))
 	}
 	if !exchanged {
 		w.path = ""
@@ -135,13 +149,16 @@ func (b *bucket) install(w *work, to place, old []place, relaxed bool) error {
 // there is a way back.
 func (b *bucket) rename(w *work, to place, replaces bool) (exchanged bool, err error) {
 	br := to.br
+	if err := br.mount.try("rename", to.path); err != nil {
+		return false, br.mount.watch(err)
+	}
 	if replaces {
 		err := unix.Renameat2(unix.AT_FDCWD, w.path, unix.AT_FDCWD, to.path, unix.RENAME_EXCHANGE)
 		if err == nil {
 			return true, nil
 		}
 		if err != unix.EINVAL && err != unix.ENOSYS {
-			return false, diskFault(&os.LinkError{Op: "exchange", Old: w.path, New: to.path, Err: err})
+			return false, diskFault(br.mount.watch(&os.LinkError{Op: "exchange", Old: w.path, New: to.path, Err: err}))
 		}
 		// A file system that can't exchange.
 	}
@@ -153,7 +170,7 @@ func (b *bucket) rename(w *work, to place, replaces bool) (exchanged bool, err e
 		defer br.tree.Unlock()
 		if err := b.makeDirs(to.dir(), filepath.Dir(to.root())); err != nil {
 			b.removeEmpty(to.dir(), to.root())
-			return false, err
+			return false, br.mount.watch(err)
 		}
 		if err = unix.Rename(w.path, to.path); err != nil {
 			b.removeEmpty(to.dir(), to.root())
@@ -172,7 +189,7 @@ func renameFault(err error, from string, to place) error {
 			return errOccupied
 		}
 	}
-	return diskFault(&os.LinkError{Op: "rename", Old: from, New: to.path, Err: err})
+	return diskFault(to.br.mount.watch(&os.LinkError{Op: "rename", Old: from, New: to.path, Err: err}))
 }
 
 // makeDirs makes the folders from below base down to dir, each durable before the next.
@@ -253,7 +270,7 @@ func (b *bucket) settle(name string) error {
 	f := os.NewFile(uintptr(fd), p.path)
 	defer f.Close()
 	if err := b.s.disk.sync(f); err != nil {
-		return err
+		return p.br.mount.watch(err)
 	}
-	return diskFault(b.s.folders.sync(p.dir()))
+	return diskFault(p.br.mount.watch(b.s.folders.sync(p.dir())))
 }

@@ -43,7 +43,13 @@ func (b *bucket) delete(name string, version uint64, c Condition) (Record, error
 	if err := c.check(k); err != nil {
 		return Record{}, err
 	}
+	home, err := b.home(name)
+	if err != nil {
+		return Record{}, err
+	}
 	switch {
+	case version == 0 && k.lost != nil:
+		return Record{}, k.lost
 	case version == 0 && !k.live():
 		return Record{}, errs.New(errs.NotFound, "", "")
 	case version == 0:
@@ -53,7 +59,7 @@ func (b *bucket) delete(name string, version uint64, c Condition) (Record, error
 	}
 	// The tombstone first: should the files stay, the next start removes them.
 	r := Record{Info: Info{Name: name, Version: version, ModTime: b.s.now()}, Deleted: true}
-	if err := b.ranked(name)[0].mount.catalog.tomb(b.name, r); err != nil {
+	if err := home.mount.watch(home.mount.catalog.Load().tomb(b.name, r)); err != nil {
 		return Record{}, diskFault(err)
 	}
 	st.high = max(st.high, version)
@@ -67,11 +73,15 @@ func (b *bucket) removeAll(name string, at []place) error {
 	// come to light.
 	for i := len(at) - 1; i >= 0; i-- {
 		p := at[i]
-		if err := os.Remove(p.path); err != nil {
-			return diskFault(err)
+		err := p.br.mount.try("remove", p.path)
+		if err == nil {
+			err = os.Remove(p.path)
 		}
-		if err := b.syncRemoval(p); err != nil {
-			return diskFault(err)
+		if err == nil {
+			err = b.syncRemoval(p)
+		}
+		if err != nil {
+			return diskFault(p.br.mount.watch(err))
 		}
 		b.prune(p)
 	}
@@ -103,6 +113,8 @@ func (b *bucket) remove(name string, version uint64) error {
 	switch {
 	case err != nil:
 		return err
+	case k.lost != nil:
+		return k.lost
 	case k.rec.Version == 0 && len(k.at) == 0:
 		return errs.New(errs.NotFound, "", "")
 	case k.rec.Version != version:

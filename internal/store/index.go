@@ -32,7 +32,7 @@ func (s *Store) ReadIndex(bucket, name string) ([]byte, error) {
 	defer s.calls.Done()
 	for _, br := range b.ranked(name) {
 		blob, err := readFile(br.index(name), MaxIndex)
-		if !errors.Is(err, os.ErrNotExist) {
+		if err = br.mount.watch(err); !errors.Is(err, os.ErrNotExist) && !isDown(err) {
 			return blob, fail(op, bucket, name, err)
 		}
 	}
@@ -73,16 +73,20 @@ func (s *Store) WriteIndex(bucket, name string, blob []byte) error {
 }
 
 func (b *bucket) writeIndex(name string, blob []byte) error {
-	w, err := b.newWork(b.ranked(name)[0])
+	home, err := b.home(name)
+	if err != nil {
+		return err
+	}
+	w, err := b.newWork(home)
 	if err != nil {
 		return err
 	}
 	defer w.discard()
 	if _, err := w.f.Write(blob); err != nil {
-		return diskFault(err)
+		return diskFault(home.mount.watch(err))
 	}
 	if err := b.s.disk.sync(w.f); err != nil {
-		return diskFault(err)
+		return diskFault(home.mount.watch(err))
 	}
 	st := b.s.stripe(b.name, name)
 	st.Lock()
@@ -98,12 +102,15 @@ func (b *bucket) writeIndex(name string, blob []byte) error {
 		return errs.New(errs.NotFound, "", "")
 	}
 	// The name isn't synced: an index lost in a power cut is made again.
-	to := b.ranked(name)[0].index(name)
+	if err := w.current(); err != nil {
+		return err
+	}
+	to := home.index(name)
 	if err := os.Mkdir(filepath.Dir(to), 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-		return diskFault(err)
+		return diskFault(home.mount.watch(err))
 	}
 	if err := os.Rename(w.path, to); err != nil {
-		return diskFault(err)
+		return diskFault(home.mount.watch(err))
 	}
 	w.path = ""
 	return nil
@@ -112,7 +119,10 @@ func (b *bucket) writeIndex(name string, blob []byte) error {
 // dropIndex removes an object's index. The caller holds the stripe.
 func (b *bucket) dropIndex(name string) {
 	for _, br := range b.branches {
-		if err := os.Remove(br.index(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if !br.mount.enabled() {
+			continue
+		}
+		if err := br.mount.watch(os.Remove(br.index(name))); err != nil && !errors.Is(err, os.ErrNotExist) {
 			b.s.log.Warn("an index can't be removed", "bucket", b.name, "object", name, "err", err)
 		}
 	}

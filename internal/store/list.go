@@ -26,6 +26,8 @@ type Page struct {
 	Prefixes []string // with their trailing delimiter; each holds an object
 	Token    string   // StartAfter of the next page; "" when this was the last
 
+	Incomplete bool // a mountpath isn't in use, what lies there is left out
+
 	// With ListOptions.Deleted only.
 	Deleted         []Record // tombstones
 	DeletedPrefixes []string // prefixes that hold tombstones, be there objects or not
@@ -57,7 +59,7 @@ func (s *Store) List(ctx context.Context, bucket string, o ListOptions) (Page, e
 
 func (b *bucket) list(ctx context.Context, o ListOptions) (page Page, err error) {
 	n, last := 0, ""
-	err = b.walk(ctx, query{prefix: o.Prefix, after: o.StartAfter, fold: o.Delimiter != "", dead: o.Deleted}, func(r row) bool {
+	missing, err := b.walk(ctx, query{prefix: o.Prefix, after: o.StartAfter, fold: o.Delimiter != "", dead: o.Deleted}, func(r row) bool {
 		if n == o.Limit {
 			page.Token = last
 			return false
@@ -78,12 +80,13 @@ func (b *bucket) list(ctx context.Context, o ListOptions) (page Page, err error)
 		}
 		return true
 	})
+	page.Incomplete = missing != nil
 	return page, err
 }
 
 // walk goes through the catalogs of a bucket together until f, which may not call them, is
-// false.
-func (b *bucket) walk(ctx context.Context, q query, f func(row) bool) (err error) {
+// false. Those of mountpaths that aren't in use are missing, which missing then says.
+func (b *bucket) walk(ctx context.Context, q query, f func(row) bool) (missing, err error) {
 	var m mergeWalk
 	defer func() {
 		if e := m.close(); err == nil {
@@ -91,28 +94,48 @@ func (b *bucket) walk(ctx context.Context, q query, f func(row) bool) (err error
 		}
 	}()
 	for _, br := range b.branches {
-		w, err := newCatalogWalk(br.mount.catalog, b.name, q)
-		if err != nil {
-			return err
+		if down := br.mount.unavailable(); down != nil {
+			missing = down
+			continue
 		}
-		if err := m.add(w); err != nil {
-			return err
+		w, err := newCatalogWalk(br.mount.catalog.Load(), b.name, q)
+		if err == nil {
+			err = m.add(&watchedWalk{w, br.mount})
+		}
+		if err != nil {
+			return nil, br.mount.watch(err)
 		}
 	}
 	for i := 0; ; i++ {
 		if i%1024 == 0 {
 			if err := ctx.Err(); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		r, err := m.next()
 		if err == io.EOF {
-			return nil
+			return missing, nil
 		} else if err != nil {
-			return err
+			return nil, err
 		}
 		if !f(r) {
-			return nil
+			return missing, nil
 		}
 	}
+}
+
+// watchedWalk takes a mountpath out of use whose catalog can't be read.
+type watchedWalk struct {
+	*catalogWalk
+	m *mountpath
+}
+
+var _ walker = (*watchedWalk)(nil)
+
+func (w *watchedWalk) next() (row, error) {
+	r, err := w.catalogWalk.next()
+	if err != io.EOF {
+		err = w.m.watch(err)
+	}
+	return r, err
 }

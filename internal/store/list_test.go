@@ -204,7 +204,7 @@ func TestListSkips(t *testing.T) {
 		{ListOptions{Prefix: "d3/39"}, 10},
 		{ListOptions{Prefix: "d9"}, 0},
 	} {
-		w, err := newCatalogWalk(s.mounts[0].catalog, "b", query{prefix: c.o.Prefix, after: c.o.StartAfter, fold: c.o.Delimiter != "", dead: c.o.Deleted})
+		w, err := newCatalogWalk(s.mounts[0].catalog.Load(), "b", query{prefix: c.o.Prefix, after: c.o.StartAfter, fold: c.o.Delimiter != "", dead: c.o.Deleted})
 		must(t, err)
 		n := 0
 		for c.o.Limit == 0 || n < c.o.Limit {

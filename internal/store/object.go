@@ -15,6 +15,7 @@ import (
 // goroutines at once; its owner calls Close.
 type Object struct {
 	s      *Store
+	mount  *mountpath
 	bucket string
 	info   Info
 	f      *os.File
@@ -32,11 +33,11 @@ func (s *Store) Open(bucket, name string) (*Object, error) {
 		return nil, fail(op, bucket, name, err)
 	}
 	defer s.calls.Done()
-	fd, a, _, err := b.find(name)
+	fd, a, at, err := b.find(name)
 	if err != nil {
 		return nil, fail(op, bucket, name, err)
 	}
-	return &Object{s: s, bucket: bucket, info: a.info(name), f: os.NewFile(uintptr(fd), name)}, nil
+	return &Object{s: s, mount: at.br.mount, bucket: bucket, info: a.info(name), f: os.NewFile(uintptr(fd), name)}, nil
 }
 
 // Stat describes an object, with the checks of Open.
@@ -67,9 +68,20 @@ func (o *Object) Close() error { return o.fail("close", o.f.Close()) }
 // ReadAt reads a part, which isn't checked against the checksum of the whole. Its
 // end of file is io.EOF itself.
 func (o *Object) ReadAt(p []byte, off int64) (int, error) {
-	n, err := o.f.ReadAt(p, off)
+	n, err := o.readAt(p, off)
 	if err != nil && err != io.EOF {
 		err = o.fail("read", err)
+	}
+	return n, err
+}
+
+func (o *Object) readAt(p []byte, off int64) (int, error) {
+	if err := o.mount.try("read", o.f.Name()); err != nil {
+		return 0, o.mount.watch(err)
+	}
+	n, err := o.f.ReadAt(p, off)
+	if err != io.EOF {
+		err = o.mount.watch(err)
 	}
 	return n, err
 }
@@ -145,7 +157,7 @@ func (v *verifier) Read(p []byte) (int, error) {
 	p = p[:min(int64(len(p)), v.o.info.Size-v.off)]
 	n, err := 0, error(nil)
 	if len(p) > 0 {
-		n, err = v.o.f.ReadAt(p, v.off)
+		n, err = v.o.readAt(p, v.off)
 		v.hash.Write(p[:n])
 		v.off += int64(n)
 	}

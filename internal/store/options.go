@@ -18,6 +18,10 @@ type Options struct {
 	Dirs   []string         // the mountpaths; made when missing
 	Logger *slog.Logger     // default: nothing is logged
 	Now    func() time.Time // default: time.Now; versions come from it
+
+	// OnMountpathFault is told when a mountpath was disabled because its disk fails. It is
+	// called by a goroutine of its own, which Close waits for.
+	OnMountpathFault func(dir string, err error)
 }
 
 // withDefaults fills what was left out.

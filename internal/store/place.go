@@ -38,8 +38,8 @@ func (p place) root() string {
 
 func (p place) dir() string { return filepath.Dir(p.path) }
 
-// ranked gives the branches in HRW order for an object.
-func (b *bucket) ranked(name string) []*branch {
+// ranking gives all branches in HRW order for an object.
+func (b *bucket) ranking(name string) []*branch {
 	if len(b.branches) == 1 {
 		return b.branches
 	}
@@ -53,7 +53,7 @@ func (b *bucket) ranked(name string) []*branch {
 	}
 	slices.SortFunc(all, func(x, y scored) int {
 		switch {
-		case x.score > y.score, x.score == y.score && x.br.mount.id > y.br.mount.id:
+		case x.score > y.score, x.score == y.score && x.br.mount.id() > y.br.mount.id():
 			return -1
 		}
 		return 1
@@ -63,6 +63,32 @@ func (b *bucket) ranked(name string) []*branch {
 		out[i] = a.br
 	}
 	return out
+}
+
+// ranked gives the branches in use in HRW order for an object.
+func (b *bucket) ranked(name string) []*branch {
+	all := b.ranking(name)
+	for i, br := range all {
+		if br.mount.enabled() {
+			continue
+		}
+		up := append([]*branch(nil), all[:i]...)
+		for _, br := range all[i+1:] {
+			if br.mount.enabled() {
+				up = append(up, br)
+			}
+		}
+		return up
+	}
+	return all
+}
+
+// home gives the branch where an object belongs.
+func (b *bucket) home(name string) (*branch, error) {
+	if all := b.ranked(name); len(all) > 0 {
+		return all[0], nil
+	}
+	return nil, b.branches[0].mount.unavailable()
 }
 
 // places gives every file that may hold the object, the most preferred first.
@@ -85,6 +111,9 @@ var errAbsent = errors.New("absent")
 // open opens the file and reads its attribute. With any error but errAbsent there is
 // a file, which isn't a sound object; the descriptor is closed then.
 func (p place) open(name string) (fd int, a attr, err error) {
+	if err := p.br.mount.try("open", p.path); err != nil {
+		return -1, a, p.br.mount.watch(err)
+	}
 	for {
 		// O_NONBLOCK: a FIFO that someone left there must not hang the caller.
 		fd, err = unix.Open(p.path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
@@ -99,11 +128,11 @@ func (p place) open(name string) (fd int, a attr, err error) {
 	case unix.ELOOP, unix.ENXIO:
 		return -1, a, errs.New(errs.ChecksumMismatch, "", "what is at its place on disk isn't a regular file")
 	default:
-		return -1, a, fmt.Errorf("open %s: %w", p.path, err)
+		return -1, a, p.br.mount.watch(fmt.Errorf("open %s: %w", p.path, err))
 	}
 	if a, err = p.check(fd, name); err != nil {
 		unix.Close(fd)
-		return -1, a, err
+		return -1, a, p.br.mount.watch(err)
 	}
 	return fd, a, nil
 }
@@ -151,16 +180,63 @@ func (p place) belongs(a attr, name string) error {
 func (b *bucket) find(name string) (fd int, a attr, at place, err error) {
 	for {
 		before := b.moves.Load()
-		for p := range b.places(name) {
-			fd, a, err = p.open(name)
-			if err != errAbsent {
-				return fd, a, p, err
-			}
+		if b.s.scattered.Load() {
+			fd, a, at, err = b.newest(name)
+		} else {
+			fd, a, at, err = b.first(name)
+		}
+		if err != errAbsent {
+			return fd, a, at, err
 		}
 		if b.moves.Load() == before {
-			return -1, attr{}, place{}, errs.New(errs.NotFound, "", "")
+			return -1, attr{}, place{}, b.absent(name)
 		}
 	}
+}
+
+// first opens the object at the first place that has it.
+func (b *bucket) first(name string) (fd int, a attr, at place, err error) {
+	for p := range b.places(name) {
+		fd, a, err = p.open(name)
+		if err != errAbsent && !isDown(err) {
+			return fd, a, p, err
+		}
+	}
+	return -1, attr{}, place{}, errAbsent
+}
+
+// newest opens the newest of all copies, unless it was deleted since.
+func (b *bucket) newest(name string) (fd int, a attr, at place, err error) {
+	fd, err = -1, errAbsent
+	for p := range b.places(name) {
+		f, have, e := p.open(name)
+		switch {
+		case e == errAbsent || isDown(e):
+		case e != nil:
+			if fd < 0 {
+				at, err = p, e
+			}
+		case fd < 0 || have.version > a.version:
+			if fd >= 0 {
+				unix.Close(fd)
+			}
+			fd, a, at, err = f, have, p, nil
+		default:
+			unix.Close(f)
+		}
+	}
+	if fd < 0 {
+		return -1, attr{}, at, err
+	}
+	tomb, ok, err := b.tomb(name)
+	if err == nil && ok && tomb.Version > a.version {
+		err = errs.New(errs.NotFound, "", "")
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, attr{}, place{}, err
+	}
+	return fd, a, at, nil
 }
 
 // stat describes the object.
@@ -181,13 +257,13 @@ func (b *bucket) copies(name string) (k known, err error) {
 		switch {
 		case err == nil:
 			unix.Close(fd)
-		case err == errAbsent:
+		case err == errAbsent || isDown(err):
 			continue
 		case !errs.IsCode(err, errs.ChecksumMismatch):
 			return known{}, err
 		}
 		k.at = append(k.at, p)
-		if err == nil && a.version >= k.rec.Version {
+		if err == nil && a.version > k.rec.Version {
 			k.rec = Record{Info: a.info(name)}
 		}
 	}

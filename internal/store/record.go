@@ -30,6 +30,8 @@ func (c Condition) validate() error {
 func (c Condition) check(k known) error {
 	live := k.live()
 	switch {
+	case c != (Condition{}) && k.lost != nil:
+		return k.lost
 	case c.Absent && live:
 		return errs.New(errs.AlreadyExists, "", fmt.Sprintf("the object is there with version %d", k.rec.Version))
 	case c.Version != 0 && !live:
@@ -43,8 +45,9 @@ func (c Condition) check(k known) error {
 // known is all that the store knows of one name. A file that isn't sound counts, with no
 // version: writing and deleting are how one gets rid of it.
 type known struct {
-	at  []place // every file, the most preferred first
-	rec Record  // the newest; Version 0: nothing, or nothing sound
+	at   []place // every file, the most preferred first
+	rec  Record  // the newest; Version 0: nothing, or nothing sound
+	lost error   // why there may be more than is known; nil: there isn't
 }
 
 // live tells whether the name is an object's.
@@ -57,17 +60,30 @@ func (b *bucket) known(name string) (known, error) {
 		return known{}, err
 	}
 	tomb, ok, err := b.tomb(name)
+	if err != nil {
+		return known{}, err
+	}
 	if ok && tomb.Version > k.rec.Version {
 		k.rec = tomb
 	}
-	return k, err
+	if len(k.at) == 0 && !ok {
+		if err := b.absent(name); isDown(err) {
+			k.lost = err
+		}
+	}
+	return k, nil
 }
 
 // tomb gives the newest deletion of a name.
 func (b *bucket) tomb(name string) (newest Record, ok bool, err error) {
 	for _, br := range b.branches {
-		r, have, err := br.mount.catalog.get(b.name, name)
-		if err != nil {
+		if !br.mount.enabled() {
+			continue
+		}
+		r, have, err := br.mount.catalog.Load().get(b.name, name)
+		if err = br.mount.watch(err); isDown(err) {
+			continue
+		} else if err != nil {
 			return Record{}, false, err
 		}
 		if have && r.Deleted && r.Version > newest.Version {
@@ -80,7 +96,10 @@ func (b *bucket) tomb(name string) (newest Record, ok bool, err error) {
 // forget removes what the mountpaths' records say of a name; the file, if any, is what counts.
 func (b *bucket) forget(name string) error {
 	for _, br := range b.branches {
-		if err := br.mount.catalog.del(b.name, name); err != nil {
+		if !br.mount.enabled() {
+			continue
+		}
+		if err := br.mount.watch(br.mount.catalog.Load().del(b.name, name)); err != nil && !isDown(err) {
 			return err
 		}
 	}
@@ -88,7 +107,7 @@ func (b *bucket) forget(name string) error {
 }
 
 // Lookup gives the newest version of a name, which may be a deletion; NotFound when the
-// store knows nothing of it.
+// store knows nothing of it, Unavailable when it may lie on a mountpath that isn't in use.
 func (s *Store) Lookup(bucket, name string) (Record, error) {
 	const op = "lookup"
 	b, err := s.begin(bucket, &name)
@@ -102,8 +121,11 @@ func (s *Store) Lookup(bucket, name string) (Record, error) {
 
 func (b *bucket) lookup(name string) (newest Record, err error) {
 	for _, br := range b.branches {
-		r, ok, err := br.mount.catalog.get(b.name, name)
-		if err != nil {
+		if !br.mount.enabled() {
+			continue
+		}
+		r, ok, err := br.mount.catalog.Load().get(b.name, name)
+		if err = br.mount.watch(err); err != nil && !isDown(err) {
 			return Record{}, err
 		}
 		if ok && r.Version >= newest.Version {
@@ -111,13 +133,14 @@ func (b *bucket) lookup(name string) (newest Record, err error) {
 		}
 	}
 	if newest.Name == "" {
-		return Record{}, errs.New(errs.NotFound, "", "")
+		return Record{}, b.absent(name)
 	}
 	return newest, nil
 }
 
 // LookupMany gives the newest versions of many names, in their order; one of which the
-// store knows nothing has the version 0.
+// store knows nothing has the version 0, be it that it may lie on a mountpath that isn't
+// in use: as good as missing for whoever keeps the copies complete.
 func (s *Store) LookupMany(bucket string, names []string) ([]Record, error) {
 	const op = "lookup"
 	b, err := s.begin(bucket, nil)
@@ -127,7 +150,7 @@ func (s *Store) LookupMany(bucket string, names []string) ([]Record, error) {
 	defer s.calls.Done()
 	all := make([]Record, len(names))
 	for i, name := range names {
-		if all[i], err = b.lookup(name); err != nil && !errs.IsCode(err, errs.NotFound) {
+		if all[i], err = b.lookup(name); err != nil && !errs.IsCode(err, errs.NotFound) && !isDown(err) {
 			return nil, fail(op, bucket, name, err)
 		}
 		all[i].Name = name
@@ -147,7 +170,7 @@ func (s *Store) Records(ctx context.Context, bucket, after string, limit int) ([
 		return nil, fail(op, bucket, "", errs.New(errs.InvalidArgument, "", fmt.Sprintf("a limit of %d", limit)))
 	}
 	var all []Record
-	err = b.walk(ctx, query{after: after, dead: true}, func(r row) bool {
+	_, err = b.walk(ctx, query{after: after, dead: true}, func(r row) bool {
 		all = append(all, r.rec)
 		return len(all) < limit
 	})
@@ -155,6 +178,7 @@ func (s *Store) Records(ctx context.Context, bucket, after string, limit int) ([
 }
 
 // ForgetTombstones forgets the deletions older than a version. It gives their number.
+// While a mountpath isn't in use it keeps them: what comes back with it may be older.
 func (s *Store) ForgetTombstones(ctx context.Context, bucket string, before uint64) (int, error) {
 	const op = "forget tombstones"
 	b, err := s.begin(bucket, nil)
@@ -163,9 +187,12 @@ func (s *Store) ForgetTombstones(ctx context.Context, bucket string, before uint
 	}
 	defer s.calls.Done()
 	n := 0
+	if len(s.up()) < len(s.mounts) {
+		return 0, nil
+	}
 	for _, br := range b.branches {
 		var old []string
-		err := br.mount.catalog.tombs(b.name, func(r Record) bool {
+		err := br.mount.catalog.Load().tombs(b.name, func(r Record) bool {
 			if r.Version < before {
 				old = append(old, r.Name)
 			}
@@ -191,9 +218,9 @@ func (b *bucket) forgetTomb(br *branch, name string, before uint64) error {
 	st := b.s.stripe(b.name, name)
 	st.Lock()
 	defer st.Unlock()
-	r, ok, err := br.mount.catalog.get(b.name, name)
+	r, ok, err := br.mount.catalog.Load().get(b.name, name)
 	if err != nil || !ok || !r.Deleted || r.Version >= before {
 		return err
 	}
-	return br.mount.catalog.del(b.name, name)
+	return br.mount.catalog.Load().del(b.name, name)
 }

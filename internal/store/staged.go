@@ -55,8 +55,11 @@ func (b *bucket) stage(ctx context.Context, name string, r io.Reader, o StageOpt
 	if err != nil {
 		return nil, err
 	}
-	br := b.ranked(name)[0]
-	if err := br.mount.catalog.room(); err != nil {
+	br, err := b.home(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := br.mount.watch(br.mount.catalog.Load().room()); err != nil {
 		return nil, err
 	}
 	w, err := b.newWork(br)

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,6 +43,7 @@ type Usage struct {
 type Store struct {
 	log      *slog.Logger
 	now      func() time.Time
+	onFault  func(dir string, err error)
 	provider string
 	mounts   []*mountpath
 	disk     disk
@@ -56,7 +55,16 @@ type Store struct {
 	loose  atomic.Bool    // a relaxed write was made since Open, so what is in place may not be durable
 	calls  sync.WaitGroup // every call under way; Close waits for it
 
-	admin   sync.Mutex // one CreateBucket or DestroyBucket at a time
+	// scattered: an object may lie on another mountpath than HRW says, and older versions
+	// of it on others; so a search looks everywhere. It is set before a mountpath comes into use
+	// beside others, and cleared when everything was moved to where it belongs.
+	scattered atomic.Bool
+	changes   atomic.Uint64 // how often a mountpath came into use
+
+	layoutMu   sync.Mutex
+	generation uint64 // of the layout; guarded by layoutMu
+
+	admin   sync.Mutex // one change of buckets or mountpaths at a time
 	stripes [stripes]stripe
 
 	mu      sync.RWMutex
@@ -74,6 +82,7 @@ type stripe struct {
 type disk struct {
 	sync    func(*os.File) error
 	syncDir func(dir string) error
+	fault   func(op, path string) error // asked before an operation; nil: never
 }
 
 // Open takes the folders, which nobody else may use until Close, and removes what
@@ -86,6 +95,7 @@ func Open(o Options) (_ *Store, err error) {
 	s := &Store{
 		log:      o.Logger,
 		now:      o.Now,
+		onFault:  o.OnMountpathFault,
 		provider: names.Local,
 		disk:     disk{sync: (*os.File).Sync, syncDir: syncDir},
 		buckets:  map[string]*bucket{},
@@ -104,18 +114,11 @@ func Open(o Options) (_ *Store, err error) {
 	if err := sameFolder(o.Dirs); err != nil {
 		return nil, err
 	}
-	for _, d := range o.Dirs {
-		m, err := openMountpath(d)
-		if err != nil {
-			return nil, err
-		}
-		s.mounts = append(s.mounts, m)
-	}
-	if err := s.checkIdentities(); err != nil {
+	if err := s.take(o.Dirs); err != nil {
 		return nil, err
 	}
-	for _, m := range s.mounts {
-		if m.catalog, m.agrees, err = openCatalog(m.dir, m.id, s.log); err != nil {
+	for _, m := range s.up() {
+		if err := m.watch(m.openCatalog()); err != nil && !isDown(err) {
 			return nil, err
 		}
 	}
@@ -126,112 +129,6 @@ func Open(o Options) (_ *Store, err error) {
 		return nil, err
 	}
 	return s, nil
-}
-
-// sameFolder refuses overlaps that only show once symbolic links and bind mounts
-// are followed. It runs before the locks, which would call the second one busy.
-func sameFolder(dirs []string) error {
-	real := make([]string, len(dirs))
-	stat := make([]os.FileInfo, len(dirs))
-	var faults []error
-	for i, d := range dirs {
-		abs, err := filepath.Abs(d)
-		if err != nil {
-			return err
-		}
-		// A folder that doesn't exist yet can't be another one, and where it would
-		// lie shows in its nearest parent.
-		real[i] = resolve(abs)
-		if stat[i], err = os.Stat(abs); err != nil {
-			continue
-		}
-		for j := range i {
-			if stat[j] != nil && os.SameFile(stat[i], stat[j]) && real[i] != real[j] {
-				faults = append(faults, errors.New(d+" and "+dirs[j]+" are one folder"))
-			}
-		}
-	}
-	if faults = append(faults, overlaps(real)...); len(faults) > 0 {
-		return &errs.Error{Code: errs.InvalidArgument, Err: errors.Join(faults...)}
-	}
-	return nil
-}
-
-// resolve follows the symbolic links of the part of path that exists.
-func resolve(path string) string {
-	if r, err := filepath.EvalSymlinks(path); err == nil {
-		return r
-	}
-	if parent := filepath.Dir(path); parent != path {
-		return filepath.Join(resolve(parent), filepath.Base(path))
-	}
-	return path
-}
-
-// checkIdentities refuses a copy of a mountpath beside the original.
-func (s *Store) checkIdentities() error {
-	seen := map[string]string{}
-	for _, m := range s.mounts {
-		if other, ok := seen[m.id]; ok {
-			return errs.New(errs.InvalidArgument, "", "folders "+other+" and "+m.dir+" have the same identity: one is a copy of the other")
-		}
-		seen[m.id] = m.dir
-	}
-	return nil
-}
-
-// load finishes what a crash interrupted and finds the buckets. A bucket is there
-// when any mountpath has it; the others get it too.
-func (s *Store) load() error {
-	found := map[string]bool{}
-	gone := map[string]bool{}
-	for _, m := range s.mounts {
-		entries, err := os.ReadDir(filepath.Join(m.dir, trashDir))
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-		for _, e := range entries {
-			if b, ok := strings.CutPrefix(e.Name(), tombstone); ok && names.CheckBucket(b) == nil {
-				gone[b] = true
-			}
-		}
-		entries, err = os.ReadDir(filepath.Join(m.dir, "@"+s.provider))
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-		for _, e := range entries {
-			if e.IsDir() && names.CheckBucket(e.Name()) == nil {
-				found[e.Name()] = true
-			}
-		}
-	}
-	for name := range gone {
-		if _, err := s.newBucket(name).moveToTrash(); err != nil {
-			return err
-		}
-		for _, m := range s.mounts {
-			if err := m.catalog.drop(name); err != nil {
-				return err
-			}
-		}
-		delete(found, name)
-	}
-	for _, m := range s.mounts {
-		if err := m.removeTrash(); err != nil {
-			return err
-		}
-	}
-	for name := range found {
-		b := s.newBucket(name)
-		if err := b.create(); err != nil {
-			return err
-		}
-		if err := b.clean(); err != nil {
-			return err
-		}
-		s.buckets[name] = b
-	}
-	return nil
 }
 
 // Close waits for the calls under way and gives the folders back. Open objects stay
@@ -247,14 +144,18 @@ func (s *Store) Close() error {
 	s.calls.Wait()
 	var all []error
 	for _, m := range s.mounts {
-		if s.loose.Load() {
+		if s.loose.Load() && m.enabled() {
 			// A clean catalog vouches for what relaxed writes left to the kernel.
 			if err := unix.Syncfs(int(m.lock.Fd())); err != nil {
 				m.agrees = false
 				all = append(all, fmt.Errorf("sync folder %q: %w", m.dir, err))
 			}
 		}
-		all = append(all, m.close())
+		if err := m.close(); m.enabled() {
+			all = append(all, err)
+		} else if err != nil {
+			s.log.Debug("a disabled mountpath was closed", "folder", m.dir, "err", err)
+		}
 	}
 	return fail("close store", "", "", errors.Join(all...))
 }
@@ -296,7 +197,7 @@ func (s *Store) stripe(bucket, name string) *stripe {
 	return &s.stripes[xxh3.HashString(bucket+"/"+name)%stripes]
 }
 
-// Usage gives the space of every mountpath.
+// Usage gives the space of every mountpath in use.
 func (s *Store) Usage() ([]Usage, error) {
 	const op = "usage"
 	if err := s.enter(); err != nil {
@@ -304,9 +205,11 @@ func (s *Store) Usage() ([]Usage, error) {
 	}
 	defer s.calls.Done()
 	var all []Usage
-	for _, m := range s.mounts {
+	for _, m := range s.up() {
 		free, total, err := m.space()
-		if err != nil {
+		if err = m.watch(err); isDown(err) {
+			continue
+		} else if err != nil {
 			return nil, fail(op, "", "", err)
 		}
 		all = append(all, Usage{Dir: m.dir, Free: free, Total: total})

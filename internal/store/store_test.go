@@ -108,7 +108,7 @@ func wantBody(t testing.TB, s *Store, name, body string) {
 	}
 }
 
-// files lists what is below the mountpaths, except the identity and the catalog.
+// files lists what is below the mountpaths, except the identity, the layout and the catalog.
 func files(t testing.TB, s *Store) (all []string) {
 	t.Helper()
 	for _, m := range s.mounts {
@@ -116,7 +116,7 @@ func files(t testing.TB, s *Store) (all []string) {
 			if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), catalogDir) {
 				return fs.SkipDir
 			}
-			if err == nil && !d.IsDir() && d.Name() != identityFile && d.Name() != cleanMark {
+			if err == nil && !d.IsDir() && d.Name() != identityFile && d.Name() != layoutFile && d.Name() != cleanMark {
 				all = append(all, strings.TrimPrefix(path, m.dir))
 			}
 			return err
@@ -485,7 +485,7 @@ func TestDestroyFails(t *testing.T) {
 		real := s.disk.syncDir
 		s.disk.syncDir = func(dir string) error {
 			if strings.HasSuffix(dir, "@sheaf") {
-				return unix.EIO
+				return errors.New("the disk says no")
 			}
 			return real(dir)
 		}

@@ -22,18 +22,36 @@ const reserveFrom = 1 << 20
 type work struct {
 	s    *Store
 	br   *branch
+	gen  uint64 // of the mountpath when the file was made
 	f    *os.File
 	path string // "" once the file has its name
 	attr attr
 }
 
 func (s *Store) newWork(br *branch) (*work, error) {
+	gen := br.mount.gen.Load()
 	path := br.content(contentWork) + "/w" + strconv.FormatUint(s.workID.Add(1), 36)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
-	if err != nil {
-		return nil, diskFault(err)
+	err := br.mount.try("create", path)
+	var f *os.File
+	if err == nil {
+		f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
 	}
-	return &work{s: s, br: br, f: f, path: path}, nil
+	if err != nil {
+		return nil, diskFault(br.mount.watch(err))
+	}
+	return &work{s: s, br: br, gen: gen, f: f, path: path}, nil
+}
+
+// current tells whether the file still is what it was: it isn't once its mountpath was
+// disabled, even if that came back.
+func (w *work) current() error {
+	if err := w.br.mount.unavailable(); err != nil {
+		return err
+	}
+	if w.br.mount.gen.Load() != w.gen {
+		return errs.New(errs.Unavailable, "", fmt.Sprintf("mountpath %q was disabled meanwhile", w.br.mount.dir))
+	}
+	return nil
 }
 
 // fill streams r into the file and sets size and checksum. A size of -1 is unknown.
@@ -59,8 +77,12 @@ func (w *work) fill(ctx context.Context, r io.Reader, size int64) error {
 			return errs.New(errs.InvalidArgument, "", fmt.Sprintf("more bytes came than the %d announced", size))
 		}
 		hash.Write(buf[:n])
-		if _, err := w.f.Write(buf[:n]); err != nil {
-			return diskFault(err)
+		err = w.br.mount.try("write", w.path)
+		if err == nil {
+			_, err = w.f.Write(buf[:n])
+		}
+		if err != nil {
+			return diskFault(w.br.mount.watch(err))
 		}
 	}
 	if size >= 0 && w.attr.size < size {
@@ -101,12 +123,12 @@ func (w *work) gather(ctx context.Context, r io.Reader, buf []byte) (n int, err 
 func (w *work) seal(version uint64, name string, relaxed bool) error {
 	w.attr.version, w.attr.name = version, name
 	if err := unix.Fsetxattr(int(w.f.Fd()), attrKey, w.attr.encode(), 0); err != nil {
-		return fmt.Errorf("set attribute of %s: %w", w.path, err)
+		return w.br.mount.watch(fmt.Errorf("set attribute of %s: %w", w.path, err))
 	}
 	if relaxed {
 		return nil
 	}
-	return w.s.disk.sync(w.f)
+	return w.br.mount.watch(w.s.disk.sync(w.f))
 }
 
 // discard removes the file unless it was renamed.
@@ -115,7 +137,7 @@ func (w *work) discard() {
 	if w.path == "" {
 		return
 	}
-	if err := os.Remove(w.path); err != nil && !os.IsNotExist(err) {
+	if err := w.br.mount.watch(os.Remove(w.path)); err != nil && !os.IsNotExist(err) {
 		w.s.log.Warn("a work file stays until the store is next opened", "file", w.path, "err", err)
 	}
 }

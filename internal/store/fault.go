@@ -1,0 +1,136 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"sheaf/internal/errs"
+)
+
+// fault is why a mountpath isn't used.
+type fault struct {
+	err    error
+	byHand bool
+}
+
+// downError is the error of a call that met a mountpath which isn't used (any more).
+type downError struct{ err error }
+
+func (e *downError) Error() string { return e.err.Error() }
+func (e *downError) Unwrap() error { return e.err }
+
+// isDown tells whether err is about one mountpath, so that another may do.
+func isDown(err error) bool {
+	var d *downError
+	return errors.As(err, &d)
+}
+
+var errByHand = errors.New("by hand")
+
+// deviceFault tells the errors that mean that a disk or its file system is lost, as
+// against one that is full, or a process that is short of something.
+func deviceFault(err error) bool {
+	var no unix.Errno
+	if !errors.As(err, &no) {
+		return false
+	}
+	switch no {
+	case unix.EIO, unix.EUCLEAN, unix.EBADMSG, unix.EROFS, unix.ENODEV, unix.ENXIO, unix.ESHUTDOWN, unix.EREMOTEIO:
+		return true
+	}
+	return false
+}
+
+// enabled tells whether the mountpath is used.
+func (m *mountpath) enabled() bool { return m.down.Load() == nil }
+
+// watch passes on the error of a call on the mountpath. A device's fault takes it out of use.
+func (m *mountpath) watch(err error) error {
+	if err == nil || isDown(err) || !deviceFault(err) && !damaged(err) {
+		return err
+	}
+	m.s.disable(m, &fault{err: err})
+	return m.unavailable()
+}
+
+// unavailable is the error of a call that needs the mountpath; nil when it is in use.
+func (m *mountpath) unavailable() error {
+	f := m.down.Load()
+	if f == nil {
+		return nil
+	}
+	return &errs.Error{Code: errs.Unavailable, Msg: fmt.Sprintf("mountpath %q is disabled", m.dir), Err: &downError{f.err}}
+}
+
+// try asks a test whether an operation on a path shall fail.
+func (m *mountpath) try(op, path string) error {
+	if m.s.disk.fault == nil {
+		return nil
+	}
+	return m.s.disk.fault(op, path)
+}
+
+// disable takes a mountpath out of use. What it holds counts as unknown from then on,
+// and new objects go to the others.
+func (s *Store) disable(m *mountpath, f *fault) {
+	s.layoutMu.Lock()
+	defer s.layoutMu.Unlock()
+	if !m.enabled() {
+		return
+	}
+	// The others learn it before anything is written that belongs on this one.
+	s.saveLayout(map[*mountpath]*fault{m: f})
+	m.down.Store(f)
+	if f.byHand {
+		s.log.Warn("mountpath disabled by hand", "folder", m.dir)
+		return
+	}
+	s.log.Error("mountpath disabled: its disk fails", "folder", m.dir, "err", f.err)
+	if s.onFault != nil {
+		s.calls.Add(1)
+		go func() { // ends with the call; Close waits for it
+			defer s.calls.Done()
+			s.onFault(m.dir, f.err)
+		}()
+	}
+}
+
+// up gives the mountpaths in use.
+func (s *Store) up() (all []*mountpath) {
+	for _, m := range s.mounts {
+		if m.enabled() {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// someUp says why nothing can be written when no mountpath is in use.
+func (s *Store) someUp() error {
+	if len(s.up()) > 0 {
+		return nil
+	}
+	return s.mounts[0].unavailable()
+}
+
+// absent is the error for a name of which nothing was found: NotFound, or Unavailable
+// where it may lie on a mountpath that isn't in use. As long as every object lies on the
+// first of the mountpaths that were in use when it was written, or moved, that is one
+// that comes before all that are in use now.
+func (b *bucket) absent(name string) error {
+	scattered := b.s.scattered.Load()
+	for _, br := range b.ranking(name) {
+		if err := br.mount.unavailable(); err != nil {
+			if _, ok, e := b.tomb(name); ok && e == nil {
+				break
+			}
+			return err
+		}
+		if !scattered {
+			break
+		}
+	}
+	return errs.New(errs.NotFound, "", "")
+}
