@@ -150,7 +150,7 @@ func (c *fakeCluster) List(_ context.Context, bucket string, o peer.ListOptions)
 		o.Limit = c.pageSize
 	}
 	p := &peer.ListPage{}
-	last := o.StartAfter
+	last := max(o.StartAfter, strings.TrimPrefix(o.Token, "token:"))
 	for _, name := range names {
 		key := name
 		if i := strings.Index(name[len(o.Prefix):], "/"); o.Delimiter == "/" && i >= 0 {
@@ -160,7 +160,7 @@ func (c *fakeCluster) List(_ context.Context, bucket string, o peer.ListOptions)
 			continue
 		}
 		if len(p.Objects)+len(p.Prefixes) == o.Limit {
-			p.Token = last
+			p.Token = "token:" + last
 			return p, nil
 		}
 		last = key

@@ -36,11 +36,11 @@ type dirEntry struct {
 	info peer.ObjectInfo // of an object
 }
 
-// pageStart is where a page begins: how many entries were before it, and after
-// which name it starts.
+// pageStart is where a page begins: how many entries were before it, and the token
+// that the page before it gave.
 type pageStart struct {
 	before uint64
-	after  string
+	token  string
 }
 
 var (
@@ -74,10 +74,10 @@ func (h *dirHandle) load(ctx context.Context) error {
 	h.d.f.m.ops.WithLabelValues("readdir_page").Inc()
 	start := &h.starts[len(h.starts)-1]
 	if h.loaded {
-		start = &pageStart{before: start.before + uint64(len(h.page)), after: h.token}
+		start = &pageStart{before: start.before + uint64(len(h.page)), token: h.token}
 	}
 	at := time.Now()
-	p, err := h.d.f.tree.List(ctx, h.d.bucket, peer.ListOptions{Prefix: h.d.prefix, Delimiter: "/", StartAfter: start.after})
+	p, err := h.d.f.tree.List(ctx, h.d.bucket, peer.ListOptions{Prefix: h.d.prefix, Delimiter: "/", Token: start.token})
 	if err != nil {
 		return err
 	}

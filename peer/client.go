@@ -141,7 +141,8 @@ func (c *Client) List(ctx context.Context, bucket string, o ListOptions) (*ListP
 	return c.listAt(ctx, &ListRequest{Bucket: bucket, Options: o}, c.any)
 }
 
-// ListAt gives one page of what the node at addr itself holds.
+// ListAt gives one page of what the node at addr itself holds. Its Token is the last name
+// of the page: the StartAfter of the next.
 func (c *Client) ListAt(ctx context.Context, addr, bucket string, o ListOptions) (*ListPage, error) {
 	return c.listAt(ctx, &ListRequest{Bucket: bucket, Options: o, Forwarded: true},
 		func(ctx context.Context, req wire.Message, on func(*Call, wire.Head) error) error {
@@ -163,8 +164,9 @@ func (c *Client) listAt(ctx context.Context, req *ListRequest, do func(context.C
 		page.Objects = append(page.Objects, m.Objects...)
 		page.Prefixes = append(page.Prefixes, m.Prefixes...)
 		page.Deleted = append(page.Deleted, m.Deleted...)
+		page.DeletedPrefixes = append(page.DeletedPrefixes, m.DeletedPrefixes...)
 		page.Token = m.Token
-		if n := len(page.Objects) + len(page.Prefixes) + len(page.Deleted); n > MaxListPage {
+		if n := len(page.Objects) + len(page.Prefixes) + len(page.Deleted); n > MaxListPage || len(page.DeletedPrefixes) > MaxListPage {
 			return errs.New(errs.Protocol, "list", fmt.Sprintf("a page of more than %d names", MaxListPage))
 		}
 		return nil

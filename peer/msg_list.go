@@ -69,6 +69,7 @@ func (m *NamesMessage) Encode(e *wire.Encoder) {
 	e.Strs("prefixes", m.Prefixes)
 	e.Str("token", m.Token)
 	e.Maps("deleted", len(m.Deleted), func(i int) { (*ObjectMessage)(&m.Deleted[i]).Encode(e) })
+	e.Strs("deleted_prefixes", m.DeletedPrefixes)
 }
 
 // Field reads one field.
@@ -80,6 +81,8 @@ func (m *NamesMessage) Field(key string, d *wire.Decoder) {
 		m.Deleted = decodeObjects(d)
 	case "prefixes":
 		m.Prefixes = d.Strs(MaxListPage, names.MaxObject)
+	case "deleted_prefixes":
+		m.DeletedPrefixes = d.Strs(MaxListPage, names.MaxObject)
 	case "token":
 		m.Token = d.Str(MaxToken)
 	default:
@@ -102,19 +105,15 @@ func decodeObjects(d *wire.Decoder) []ObjectInfo {
 
 // WritePage writes a page as NamesMessages that each stay within a frame.
 func WritePage(w *wire.Writer, p *ListPage) error {
-	objects, prefixes, deleted := p.Objects, p.Prefixes, p.Deleted
+	objects, prefixes, deleted, gone := p.Objects, p.Prefixes, p.Deleted, p.DeletedPrefixes
 	for {
 		var m NamesMessage
 		bytes := 0
 		m.Objects, objects = cut(objects, &bytes)
 		m.Deleted, deleted = cut(deleted, &bytes)
-		n := 0
-		for n < len(prefixes) && n < tableRows && bytes < tableBytes {
-			bytes += len(prefixes[n])
-			n++
-		}
-		m.Prefixes, prefixes = prefixes[:n], prefixes[n:]
-		last := len(objects) == 0 && len(prefixes) == 0 && len(deleted) == 0
+		m.Prefixes, prefixes = cutStrings(prefixes, &bytes)
+		m.DeletedPrefixes, gone = cutStrings(gone, &bytes)
+		last := len(objects) == 0 && len(prefixes) == 0 && len(deleted) == 0 && len(gone) == 0
 		if last {
 			m.Token = p.Token
 		}
@@ -132,6 +131,15 @@ func cut(rows []ObjectInfo, bytes *int) (now, later []ObjectInfo) {
 		for k, v := range rows[n].Attrs {
 			*bytes += len(k) + len(v)
 		}
+		n++
+	}
+	return rows[:n], rows[n:]
+}
+
+func cutStrings(rows []string, bytes *int) (now, later []string) {
+	n := 0
+	for n < len(rows) && n < tableRows && *bytes < tableBytes {
+		*bytes += len(rows[n])
 		n++
 	}
 	return rows[:n], rows[n:]

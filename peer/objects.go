@@ -61,6 +61,9 @@ type ListPage struct {
 	Prefixes []string     // with their trailing delimiter
 	Deleted  []ObjectInfo // tombstones, where they were asked for: name, version and time
 	Token    string       // of the next page; "" when this was the last
+
+	// Where tombstones were asked for: prefixes that hold some, be there objects or not.
+	DeletedPrefixes []string
 }
 
 // BucketInfo describes a bucket.

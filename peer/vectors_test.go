@@ -69,6 +69,7 @@ func TestVectors(t *testing.T) {
 	check("list_token", &ListRequest{Bucket: "b", Options: ListOptions{Token: "opaque", Tombstones: true}, Forwarded: true}, nil, func() wire.Message { return new(ListRequest) })
 	check("names_deleted", &NamesMessage{Objects: []ObjectInfo{{Name: "a", Size: 1, Version: 2, Checksum: 3, ModTime: at, Attrs: attrs}}, Token: "opaque",
 		Deleted: []ObjectInfo{{Name: "b", Version: 4, ModTime: at}}}, nil, func() wire.Message { return new(NamesMessage) })
+	check("names_deleted_prefixes", &NamesMessage{Prefixes: []string{"c/"}, DeletedPrefixes: []string{"c/", "d/"}}, nil, func() wire.Message { return new(NamesMessage) })
 
 	check("node_status_tasks", &NodeStatus{Name: "n1", Version: "0.1.0", MapVersion: 2, UptimeMS: 99, Total: 1 << 40, Free: 1 << 39, MountpathCount: 2, Batches: 3, Senders: 4,
 		State: Leaving, MapHash: 1 << 63, Settled: true, Objects: 1 << 33, TombstonesKept: 5,

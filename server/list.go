@@ -2,8 +2,7 @@ package server
 
 import (
 	"context"
-	"slices"
-	"strings"
+	"fmt"
 
 	"sheaf/internal/errs"
 	"sheaf/internal/names"
@@ -44,108 +43,102 @@ func (n *Node) serveList(ctx context.Context, c *peer.ServerCall) error {
 	return peer.WritePage(c.W, page)
 }
 
-// listHere lists what lies on this node.
+// listHere lists what lies on this node. The page's Token is the StartAfter of the next.
 func (n *Node) listHere(ctx context.Context, bucket string, o peer.ListOptions) (*peer.ListPage, error) {
-	if o.Limit <= 0 || o.Limit > peer.MaxListPage {
-		o.Limit = peer.MaxListPage
-	}
-	p, err := n.store.List(ctx, bucket, store.ListOptions{Prefix: o.Prefix, Delimiter: o.Delimiter, StartAfter: o.StartAfter, Limit: o.Limit})
+	p, err := n.store.List(ctx, bucket, store.ListOptions{Prefix: o.Prefix, Delimiter: o.Delimiter,
+		StartAfter: o.StartAfter, Limit: listLimit(o.Limit), Deleted: o.Tombstones})
 	if err != nil {
 		return nil, err
 	}
-	out := &peer.ListPage{Prefixes: p.Prefixes, Token: p.Token}
+	out := &peer.ListPage{Prefixes: p.Prefixes, DeletedPrefixes: p.DeletedPrefixes, Token: p.Token}
 	if len(p.Objects) > 0 {
 		out.Objects = make([]peer.ObjectInfo, len(p.Objects))
 		for i, o := range p.Objects {
 			out.Objects[i] = objectInfo(o)
 		}
 	}
+	for _, r := range p.Deleted {
+		out.Deleted = append(out.Deleted, peer.ObjectInfo{Name: r.Name, Version: r.Version, ModTime: r.ModTime})
+	}
 	return out, nil
 }
 
-// list asks all nodes for a page each, at once, and merges them. A node that doesn't
-// answer fails the listing: a part of the names would look like all of them.
+func listLimit(limit int) int {
+	if limit <= 0 || limit > peer.MaxListPage {
+		return peer.MaxListPage
+	}
+	return limit
+}
+
+// list gives a page of what all nodes hold. Every object of the bucket that is live is in
+// it once, with its newest record; if that can't be said, because a node that may alone
+// hold an object doesn't answer, it fails and names the node.
 func (n *Node) list(ctx context.Context, bucket string, o peer.ListOptions) (*peer.ListPage, error) {
-	nodes := slices.DeleteFunc(slices.Clone(n.Map().Nodes), func(o peer.Node) bool { return o.State == peer.Left })
-	pages := make([]*peer.ListPage, len(nodes))
-	errors := make([]error, len(nodes))
-	done := make(chan struct{})
-	for i, node := range nodes {
-		go func() { // ends with its page, which ctx bounds; the loop below waits for all
-			defer func() { done <- struct{}{} }()
-			if node.Name == n.Name() {
-				pages[i], errors[i] = n.listHere(ctx, bucket, o)
-			} else {
-				pages[i], errors[i] = n.calls.ListAt(ctx, node.Addr, bucket, o)
+	st := n.state.Load()
+	b, ok := st.bucket(bucket)
+	if !ok {
+		return nil, &errs.Error{Code: errs.BucketNotFound, Op: "list", Bucket: bucket}
+	}
+	after, err := readListToken(bucket, o)
+	if err != nil {
+		return nil, err
+	}
+	spare := max(b.Copies, 1) - 1 // so many nodes may be missing
+	var nodes []peer.Node
+	for _, node := range st.Map.Nodes {
+		switch {
+		case node.State.Readable():
+			nodes = append(nodes, node)
+		case node.State == peer.Down:
+			if spare--; spare < 0 {
+				return nil, &errs.Error{Code: errs.Unavailable, Op: "list", Bucket: bucket, Node: node.Name,
+					Msg: fmt.Sprintf("node %s is down, and may alone hold some of the objects", node.Name)}
 			}
-		}()
+		}
 	}
-	for range nodes {
-		<-done
+	// As long as objects are on their way, a node may have an old copy of what another
+	// knows to be deleted.
+	settled := n.settled()
+	if !settled {
+		spare = 0
 	}
-	for i, err := range errors {
-		if err != nil {
+	o.Limit, o.StartAfter, o.Tombstones = listLimit(o.Limit), max(o.StartAfter, after), !settled
+	o.Token = ""
+	l := &lister{opts: o, nodes: len(nodes), chunk: listChunk(o, len(nodes), max(b.Copies, 1)), spare: spare,
+		ask: func(ctx context.Context, i int, o peer.ListOptions) (*peer.ListPage, error) {
+			var p *peer.ListPage
+			var err error
+			if nodes[i].Name == n.Name() {
+				p, err = n.listHere(ctx, bucket, o)
+			} else {
+				p, err = n.calls.ListAt(ctx, nodes[i].Addr, bucket, o)
+			}
+			if err == nil {
+				return p, nil
+			}
 			e := errs.Flatten(err)
 			if e.Node == "" || errs.CodeOf(err) == errs.Unavailable {
 				e.Node = nodes[i].Name
 			}
 			return nil, e
-		}
+		}}
+	page, err := l.page(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return mergePages(pages, o.Limit), nil
+	if page.Token != "" {
+		page.Token = listToken(bucket, o, page.Token)
+	}
+	return page, nil
 }
 
-// mergePages merges sorted pages into one of at most limit names: a pure function.
-// A page that isn't its node's last speaks only for names up to its Token, so the
-// merged page ends at the lowest of those.
-func mergePages(pages []*peer.ListPage, limit int) *peer.ListPage {
-	if limit <= 0 || limit > peer.MaxListPage {
-		limit = peer.MaxListPage
+// listChunk is how many lines each node is first asked for: its share of the page and a
+// quarter, so that one round is mostly enough; but a folded prefix may be on every node.
+// All answers together stay within a bound, however many nodes there are.
+func listChunk(o peer.ListOptions, nodes, copies int) int {
+	share := o.Limit
+	if o.Delimiter == "" {
+		share = o.Limit*min(copies, nodes)/max(nodes, 1)*5/4 + 64
 	}
-	type row struct {
-		name   string
-		object *peer.ObjectInfo // nil for a prefix
-	}
-	var rows []row
-	bound, more := "", false
-	for _, p := range pages {
-		for i := range p.Objects {
-			rows = append(rows, row{p.Objects[i].Name, &p.Objects[i]})
-		}
-		for _, s := range p.Prefixes {
-			rows = append(rows, row{s, nil})
-		}
-		if p.Token != "" && (!more || p.Token < bound) {
-			bound, more = p.Token, true
-		}
-	}
-	slices.SortStableFunc(rows, func(a, b row) int { return strings.Compare(a.name, b.name) })
-	out := &peer.ListPage{}
-	last := ""
-	for i, r := range rows {
-		if more && r.name > bound {
-			break
-		}
-		if i > 0 && r.name == rows[i-1].name && (r.object == nil) == (rows[i-1].object == nil) {
-			// The same name from two nodes: of an object the newest version counts.
-			if r.object != nil && r.object.Version > out.Objects[len(out.Objects)-1].Version {
-				out.Objects[len(out.Objects)-1] = *r.object
-			}
-			continue
-		}
-		if len(out.Objects)+len(out.Prefixes) == limit {
-			more, bound = true, last
-			break
-		}
-		last = r.name
-		if r.object != nil {
-			out.Objects = append(out.Objects, *r.object)
-		} else {
-			out.Prefixes = append(out.Prefixes, r.name)
-		}
-	}
-	if more {
-		out.Token = bound
-	}
-	return out
+	return max(min(share, o.Limit, 2*peer.MaxListPage/max(nodes, 1)), 1)
 }

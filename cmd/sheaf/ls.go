@@ -78,10 +78,10 @@ func eachPage(ctx context.Context, c *cluster, bucket string, o peer.ListOptions
 		switch {
 		case page.Token == "":
 			return nil
-		case page.Token <= o.StartAfter:
+		case page.Token == o.Token:
 			return errs.New(errs.Protocol, "list", "the listing doesn't go on")
 		}
-		o.StartAfter = page.Token
+		o.Token = page.Token
 	}
 }
 

@@ -455,6 +455,7 @@ _ALL = [
                 "prefixes": Array(Text()),
                 "token": Text(4096),
                 "deleted": Array(Map({"name": Text(needed=True), "version": Uint(needed=True), "mtime": _TIME})),
+                "deleted_prefixes": Array(Text()),
             }
         ),
     ),
