@@ -15,7 +15,6 @@ import (
 // receiver whose answers nobody takes stops taking objects.
 type ReplicateCall struct {
 	call *Call
-	n    int // answers read
 }
 
 // ReplicateAt begins a ReplicateCall at the node at addr.

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -239,5 +240,37 @@ func TestRestrictedListing(t *testing.T) {
 	for _, b := range []string{"shut", "nothing"} {
 		_, err = p.Head(bounded(t), b, "o")
 		fails(t, "bucket "+b, err, errs.PermissionDenied, "restricted", b)
+	}
+}
+
+// A copy needs the right to read the first bucket and to write the second; a rename to
+// write both.
+func TestRightsOfCopies(t *testing.T) {
+	c := testcluster.Start(t, testcluster.Options{Nodes: 1})
+	buckets := []string{"read", "write", "none"}
+	c.Bucket(t, buckets...)
+	for _, b := range buckets {
+		c.Put(t, b, "o", []byte("x"))
+	}
+	rights := map[string]peer.Role{"read": peer.Reader, "write": peer.Writer}
+	dir := filepath.Join(t.TempDir(), "certs")
+	must(t, peer.IssueRights(c.Certs, dir, peer.ClientName, "w", peer.Rights{Role: peer.Writer, Buckets: rights}))
+	p, _ := testcluster.Client(t, testcluster.Identity(t, dir, peer.ClientName), c.Endpoint())
+	for _, from := range buckets {
+		for _, to := range buckets {
+			for op, r := range map[string]struct {
+				do   func(context.Context, peer.ObjectName, peer.ObjectName, peer.CopyOptions) (peer.ObjectInfo, error)
+				need peer.Role
+			}{"copy": {p.Copy, peer.Reader}, "rename": {p.Rename, peer.Writer}} {
+				may := rights[from] >= r.need && rights[to] == peer.Writer
+				_, err := r.do(bounded(t), peer.ObjectName{Bucket: from, Object: "o"}, peer.ObjectName{Bucket: to, Object: op}, peer.CopyOptions{})
+				if may && err != nil || !may && !errs.IsCode(err, errs.PermissionDenied) {
+					t.Errorf("%s from %s to %s: %v", op, from, to, err)
+				}
+				if err == nil && op == "rename" {
+					c.Put(t, from, "o", []byte("x"))
+				}
+			}
+		}
 	}
 }
