@@ -71,6 +71,8 @@ func TestObjects(t *testing.T) {
 	sub("rm", testRm)
 	sub("endpoint and certs", func(t *testing.T, u *user) { testClientFlags(t, u, up.ready()) })
 	sub("bucket properties", testBucketProps)
+	sub("conditions", testConditions)
+	sub("cp and mv", testCopyMove)
 	sub("roles", testRoles)
 	sub("cluster", testCluster)
 	sub("tar", testTar)
