@@ -29,7 +29,7 @@ func TestServe(t *testing.T) {
 	// The last has two disks, answers to a name it was not given, and logs JSON.
 	nodes = append(nodes, u.serve(dirs[2]+"/d0", "127.0.0.1:0", "--dir", dirs[2]+"/d1,x", "--join", "127.0.0.1:1", "--join", first, "--admin", "", "--log-format", "json"))
 	u = u.with("SHEAF_ENDPOINT=" + first)
-	rows := lines(u.run("cluster", "status"))
+	rows := lines(u.run("cluster", "status", "--wait"))
 	if len(rows) != 4 || strings.Fields(rows[1])[0] != "alpha" || strings.Count(strings.Join(rows, "\n"), " up ") != 3 {
 		t.Fatalf("%q", rows)
 	}

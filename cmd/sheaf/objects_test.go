@@ -459,7 +459,7 @@ func testPipes(t *testing.T, u *user) {
 }
 
 func testCluster(t *testing.T, u *user) {
-	rows := lines(u.run("cluster", "status"))
+	rows := lines(u.run("cluster", "status", "--wait"))
 	if len(rows) != 4 || !slices.Equal(strings.Fields(rows[0]), strings.Fields("NODE ADDRESS STATE SETTLED MAP UPTIME OBJECTS USED FREE BATCHES ADMIN")) || strings.Fields(rows[2])[2] != "up" {
 		t.Errorf("%q", rows)
 	}
