@@ -21,7 +21,9 @@ import (
 	"sheaf/peer/wire"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/hashicorp/memberlist.(*Memberlist).probeNode"))
+}
 
 // fakeSource holds objects in memory and misbehaves as it is told.
 type fakeSource struct {

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sheaf/internal/errs"
+	"sheaf/internal/testcluster"
 )
 
 // hang is how long anything in these tests may take before it counts as hung. No
@@ -30,7 +31,7 @@ func TestMain(m *testing.M) {
 		daemon(dir, os.Getenv("SHEAF_TEST_CACHE"))
 		return
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, testcluster.Leftovers()...)
 }
 
 func daemon(dir, cache string) {

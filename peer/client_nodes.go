@@ -19,6 +19,12 @@ func (c *Client) Leave(ctx context.Context, addr string) error {
 	return c.At(ctx, addr, &Ask{Kind: wire.TLeave}, discardAt)
 }
 
+// ForceLeave tells the node at addr that a node has left the cluster for good: that one
+// isn't asked, and what only it holds is lost. node may be the one at addr itself.
+func (c *Client) ForceLeave(ctx context.Context, addr, node string) error {
+	return c.At(ctx, addr, &LeaveRequest{Node: node, Force: true}, func(*Call, wire.Head) error { return nil })
+}
+
 // Rebalance asks the node at addr to look through all that it holds now, and bring it
 // to where the map says.
 func (c *Client) Rebalance(ctx context.Context, addr string) error {

@@ -258,6 +258,7 @@ func (m *Map) Merge(o *Map) *Map {
 type MapMessage struct {
 	Kind wire.Type // TMap, TMapPush or TJoin
 	Map  *Map
+	Node string // name of the node that speaks; "" in answers to clients
 }
 
 func (m *MapMessage) Type() wire.Type { return m.Kind }
@@ -275,6 +276,7 @@ func (m *MapMessage) Encode(e *wire.Encoder) {
 		e.Uint("epoch", n.Epoch)
 		e.Uint("state", uint64(n.State))
 	})
+	e.Str("node", m.Node)
 }
 
 // Field reads one field.
@@ -287,6 +289,8 @@ func (m *MapMessage) Field(key string, d *wire.Decoder) {
 		m.Map.Cluster = d.Str(64)
 	case "version":
 		m.Map.Version = d.Uint()
+	case "node":
+		m.Node = d.Str(MaxNodeName)
 	case "nodes":
 		m.Map.Nodes = nil
 		d.Array(MaxNodes, func(int, int) {

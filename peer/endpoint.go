@@ -225,6 +225,10 @@ type ServerCall struct {
 	stream *quic.Stream
 }
 
+// StopReading ends the caller's direction: it is told that no more of its request is
+// taken, and reads of R fail.
+func (c *ServerCall) StopReading() { c.stream.CancelRead(codeRefused) }
+
 // stalled makes a stream fail when it makes no progress for stallTimeout, so that a
 // silent peer doesn't hold a handler for ever.
 type stalled struct{ s *quic.Stream }

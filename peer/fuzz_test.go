@@ -34,6 +34,7 @@ func FuzzMessages(f *testing.F) {
 		wire.TReplicated:   func() wire.Message { return new(ReplicatedMessage) },
 		wire.TSettled:      func() wire.Message { return new(SettledMessage) },
 		wire.TBucketSet:    func() wire.Message { return new(BucketSet) },
+		wire.TLeave:        func() wire.Message { return new(LeaveRequest) },
 	} {
 		all[t] = m
 	}

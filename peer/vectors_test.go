@@ -75,6 +75,10 @@ func TestVectors(t *testing.T) {
 		State: Leaving, MapHash: 1 << 63, Settled: true, Objects: 1 << 33, TombstonesKept: 5,
 		Reconcile: TaskStatus{Active: true, Objects: 1, Bytes: 2, Moved: 3, Failed: 4, Started: at}, Scrub: TaskStatus{Objects: 9, Finished: at}, Resilver: TaskStatus{Active: true},
 		Mountpaths: []MountpathStatus{{Dir: "/mnt/a", ID: "00ff", Enabled: true, Free: 1, Total: 2, Objects: 3}, {Dir: "/mnt/b", Err: "input/output error"}}}, nil, func() wire.Message { return new(NodeStatus) })
+	for name, kind := range map[string]wire.Type{"map_node": wire.TMap, "map_push_node": wire.TMapPush, "join_node": wire.TJoin} {
+		check(name, &MapMessage{Kind: kind, Map: NewMap("00ff", 1, []Node{{Name: "n1", Addr: "a:1", Epoch: 9}}), Node: "n1"}, nil, func() wire.Message { return &MapMessage{Kind: kind} })
+	}
+	check("leave_force", &LeaveRequest{Node: "n3", Force: true}, nil, func() wire.Message { return new(LeaveRequest) })
 	for name, kind := range map[string]wire.Type{"leave": wire.TLeave, "rebalance": wire.TRebalance, "mountpath_list": wire.TMountpathList} {
 		check(name, &Ask{Kind: kind}, nil, func() wire.Message { return &Ask{Kind: kind} })
 	}

@@ -160,12 +160,14 @@ func TestBucketProps(t *testing.T) {
 	fails(t, "show no bucket", err, errs.BucketNotFound, "nix")
 	check(c.Peer)
 
-	// They are there after all nodes were gone, at other addresses too.
+	// They are there after all nodes were gone.
+	var addrs []string
 	for _, n := range c.Nodes {
+		addrs = append(addrs, n.Addr())
 		must(t, n.Close())
 	}
 	for i := range c.Nodes {
-		n := testcluster.Restart(t, c, i, "127.0.0.1:0")
+		n := testcluster.Restart(t, c, i, addrs[i])
 		t.Cleanup(func() { must(t, n.Close()) })
 	}
 	p, _ := testcluster.Client(t, testcluster.Identity(t, c.Certs, peer.ClientName), c.Endpoint())

@@ -20,7 +20,7 @@ import (
 	"sheaf/server"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testcluster.Leftovers()...) }
 
 // hang is how long anything may take before it counts as hung.
 const hang = time.Minute

@@ -13,20 +13,33 @@ import (
 	"sheaf/peer/wire"
 )
 
-// update merges a view of the cluster into this node's and saves the result before it
-// is used. It tells whether anything was new. The disks follow first: when they can't, or
-// the process dies in between, the news count as not heard and come again.
+// update merges a view of the cluster into this node's. It tells whether anything was new.
 func (n *Node) update(m *peer.Map, buckets []bucketRecord) (bool, error) {
+	return n.change(func(st *state) (*state, bool) { return st.merge(m, buckets) })
+}
+
+// change replaces the state by the one that f makes of it, and saves it before it is
+// used. It tells whether anything was new. The disks follow first: when they can't, or
+// the process dies in between, the news count as not heard and come again.
+func (n *Node) change(f func(st *state) (*state, bool)) (bool, error) {
 	n.saving.Lock()
 	defer n.saving.Unlock()
 	old := n.state.Load()
-	st, changed := old.merge(m, buckets)
-	if !changed {
+	st, changed := f(old)
+	refuted := false
+	if me := n.me.Load(); me != nil {
+		now := *me
+		now.Epoch = nextEpoch(0)
+		was := st
+		st = st.asserted(now)
+		refuted = st != was
+	}
+	if !changed && !refuted {
 		return false, nil
 	}
 	var news []bucketRecord
-	for _, b := range buckets {
-		if st.Buckets[b.Name].Epoch == b.Epoch && old.Buckets[b.Name].Epoch != b.Epoch {
+	for _, b := range st.Buckets {
+		if had, ok := old.Buckets[b.Name]; !ok || b.newer(had) {
 			news = append(news, b)
 		}
 	}
@@ -38,58 +51,99 @@ func (n *Node) update(m *peer.Map, buckets []bucketRecord) (bool, error) {
 	}
 	n.state.Store(st)
 	n.reconciler.look()
-	if st.Map != old.Map {
-		n.log.Info("cluster map", "version", st.Map.Version, "nodes", len(st.Map.Nodes))
+	n.tell(old, st)
+	if refuted {
+		n.spread()
 	}
 	return true, nil
 }
 
+// tell makes a change of the state known within this node, and its digest to the others.
+func (n *Node) tell(old, st *state) {
+	if st.Map != old.Map {
+		n.log.Info("cluster map", "version", st.Map.Version, "up", st.Map.Count(peer.Up), "nodes", len(st.Map.Nodes)-st.Map.Count(peer.Left))
+		for _, node := range st.Map.Nodes {
+			i := old.Map.Find(node.Name)
+			switch {
+			case i < 0:
+				n.log.Info("node "+node.State.String(), "which", node.Name, "addr", node.Addr, "before", "unknown")
+			case old.Map.Nodes[i].State != node.State || old.Map.Nodes[i].Addr != node.Addr:
+				n.log.Info("node "+node.State.String(), "which", node.Name, "addr", node.Addr, "before", old.Map.Nodes[i].State.String())
+			}
+		}
+	}
+	if i := st.Map.Find(st.Name); i >= 0 && st.Map.Nodes[i].State == peer.Left {
+		n.leaving.Do(func() {
+			if st.Want != peer.Left {
+				n.log.Error("the others have taken this node out of the cluster: it serves no more. To join again it must begin with empty data folders")
+			}
+			close(n.gone)
+		})
+	}
+	if n.live != nil {
+		n.live.announce(st)
+	}
+}
+
+// errGone is what a node answers that is no longer in the cluster.
+func (n *Node) errGone() error {
+	return &errs.Error{Code: errs.Unavailable, Op: "call", Node: n.Name(), Msg: "this node has left the cluster"}
+}
+
+// Gone is closed when this node has left the cluster, or was taken out of it.
+func (n *Node) Gone() <-chan struct{} { return n.gone }
+
 // exchange is the one call by which nodes share state: each sends its map and bucket
-// records and merges the other's. kind is TMapPush, or TJoin to be taken in.
-func (n *Node) exchange(ctx context.Context, addr string, kind wire.Type) error {
+// records and merges the other's. kind is TMapPush, or TJoin to be taken in. It gives the
+// name of the node that answered.
+func (n *Node) exchange(ctx context.Context, addr string, kind wire.Type) (with string, err error) {
 	call, err := n.ep.Open(ctx, addr)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer call.Close()
 	if err := n.writeState(call.W, kind); err != nil {
-		return err
+		return "", err
 	}
 	if err := call.W.Frame(&wire.End{}, nil); err != nil {
-		return err
+		return "", err
 	}
 	if err := call.CloseSend(); err != nil {
-		return err
+		return "", err
 	}
-	var m *peer.Map
-	var buckets []bucketRecord
+	var view view
 	for {
 		h, _, err := call.Next()
 		if err == io.EOF {
 			break
 		}
 		if err != nil {
-			return err
+			return "", err
 		}
-		if err := readState(call.R, h, wire.TMap, &m, &buckets); err != nil {
-			return err
+		if err := view.read(call.R, h, wire.TMap); err != nil {
+			return "", err
 		}
 	}
-	if _, err = n.update(m, buckets); err == nil {
-		n.caughtUp()
+	if err := n.stranger(&view); err != nil {
+		return "", err
 	}
-	return err
+	_, err = n.update(view.m, view.buckets)
+	return view.from, err
 }
-
-// caughtUp lets the calls for objects in: this node knows what another one knows.
-func (n *Node) caughtUp() { n.catchUp.Do(func() { close(n.current) }) }
 
 // ready waits until this node has caught up with the others: a bucket may have been
 // destroyed and made anew while it was away, and what lies here be of the old one.
 func (n *Node) ready(ctx context.Context) error {
 	select {
+	case <-n.gone:
+		return n.errGone()
+	default:
+	}
+	select {
 	case <-n.current:
 		return nil
+	case <-n.gone:
+		return n.errGone()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -97,7 +151,7 @@ func (n *Node) ready(ctx context.Context) error {
 
 func (n *Node) writeState(w *wire.Writer, kind wire.Type) error {
 	st := n.state.Load()
-	if err := w.Frame(&peer.MapMessage{Kind: kind, Map: st.Map}, nil); err != nil {
+	if err := w.Frame(&peer.MapMessage{Kind: kind, Map: st.Map, Node: st.Name}, nil); err != nil {
 		return err
 	}
 	for _, b := range st.sortedBuckets(true) {
@@ -108,197 +162,99 @@ func (n *Node) writeState(w *wire.Writer, kind wire.Type) error {
 	return nil
 }
 
-// readState takes one frame of what writeState wrote.
-func readState(r *wire.Reader, h wire.Head, kind wire.Type, m **peer.Map, buckets *[]bucketRecord) error {
+// view is what another node sends of its state.
+type view struct {
+	from    string // its name
+	m       *peer.Map
+	buckets []bucketRecord
+}
+
+// read takes one frame of what writeState wrote.
+func (v *view) read(r *wire.Reader, h wire.Head, kind wire.Type) error {
 	switch h.Type {
 	case kind:
 		msg := peer.MapMessage{Kind: kind}
-		err := r.Decode(&msg)
-		if err == nil && msg.Map == nil {
-			err = errs.New(errs.Protocol, "state", "an empty map")
+		if err := r.Decode(&msg); err != nil {
+			return err
 		}
-		*m = msg.Map
-		return err
+		if msg.Map == nil {
+			return errs.New(errs.Protocol, "state", "an empty map")
+		}
+		v.m, v.from = msg.Map, msg.Node
+		return nil
 	case wire.TBucket:
 		msg := peer.BucketMessage{Kind: wire.TBucket}
 		err := r.Decode(&msg)
-		*buckets = append(*buckets, recordOf(&msg))
+		v.buckets = append(v.buckets, recordOf(&msg))
 		return err
 	}
 	return errs.New(errs.Protocol, "state", fmt.Sprintf("message %d among the state", h.Type))
 }
 
-// receiveState reads a whole exchange from a caller.
-func receiveState(c *peer.ServerCall, kind wire.Type) (m *peer.Map, buckets []bucketRecord, err error) {
-	msg := peer.MapMessage{Kind: kind}
-	if err := c.R.Decode(&msg); err != nil {
-		return nil, nil, err
-	}
-	if msg.Map == nil {
-		return nil, nil, errs.New(errs.Protocol, "state", "an empty map")
-	}
-	for {
-		h, err := c.R.Next()
-		if err != nil {
-			return nil, nil, errs.Wrap(errs.Protocol, "state", err)
-		}
+// receive reads a whole exchange from a caller.
+func (v *view) receive(c *peer.ServerCall, kind wire.Type) error {
+	for h := c.R.Head(); ; {
 		if h.Type == wire.TEnd {
-			return msg.Map, buckets, nil
+			return nil
 		}
-		if err := readState(c.R, h, kind, &msg.Map, &buckets); err != nil {
-			return nil, nil, err
+		if err := v.read(c.R, h, kind); err != nil {
+			return err
+		}
+		var err error
+		if h, err = c.R.Next(); err != nil {
+			return errs.Wrap(errs.Protocol, "state", err)
 		}
 	}
 }
 
-func (n *Node) servePush(ctx context.Context, c *peer.ServerCall) error {
-	m, buckets, err := receiveState(c, wire.TMapPush)
-	if err != nil {
-		return err
-	}
-	if _, err := n.update(m, buckets); err != nil {
-		return err
-	}
-	n.caughtUp()
-	return n.writeState(c.W, wire.TMap)
-}
-
-// serveJoin takes a node into the cluster. Objects are placed by the map, and nothing
-// moves them yet when it grows: so a node that is new may only come while there are none.
-func (n *Node) serveJoin(ctx context.Context, c *peer.ServerCall) error {
-	m, buckets, err := receiveState(c, wire.TJoin)
-	if err != nil {
-		return err
+// stranger refuses the view of another cluster: of another CA, or with no node in common
+// that would tie it to this one.
+func (n *Node) stranger(v *view) error {
+	if v.m == nil {
+		return errs.New(errs.Protocol, "state", "no map")
 	}
 	mine := n.Map()
-	for _, node := range m.Nodes {
-		i := mine.Find(node.Name)
-		if i >= 0 && (mine.Nodes[i].Addr == node.Addr || node.Epoch < mine.Nodes[i].Epoch) {
-			continue // an old record of another, which merging passes over
-		}
-		if i >= 0 {
-			if err := n.gone(ctx, mine.Nodes[i]); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := n.empty(ctx); err != nil {
-			return err
+	if v.m.Cluster != "" && mine.Cluster != "" && v.m.Cluster != mine.Cluster {
+		return errs.New(errs.InvalidArgument, "state", fmt.Sprintf("node %q is of cluster %s, this one of %s", v.from, v.m.Cluster, mine.Cluster))
+	}
+	for _, node := range v.m.Nodes {
+		if mine.Find(node.Name) >= 0 {
+			return nil
 		}
 	}
-	changed, err := n.update(m, buckets)
-	if err != nil {
+	return errs.New(errs.InvalidArgument, "state", fmt.Sprintf("node %q is of a cluster of its own: the two have no node in common, and clusters can't be merged", v.from))
+}
+
+func (n *Node) servePush(_ context.Context, c *peer.ServerCall) error {
+	var v view
+	if err := v.receive(c, wire.TMapPush); err != nil {
 		return err
 	}
-	if changed {
-		n.wg.Go(func() { n.push(n.ctx) })
+	if err := n.stranger(&v); err != nil {
+		return err
 	}
+	if _, err := n.update(v.m, v.buckets); err != nil {
+		return err
+	}
+	n.catchup.meet(v.from)
 	return n.writeState(c.W, wire.TMap)
 }
 
-// gone makes sure that nobody answers under a name's old address before another takes it.
-func (n *Node) gone(ctx context.Context, node peer.Node) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	if node.Name != n.Name() {
-		st, err := n.calls.Status(ctx, node.Addr)
-		if err != nil || st.Name != node.Name {
-			return nil
-		}
-	}
-	return errs.New(errs.AlreadyExists, "join", fmt.Sprintf("a node named %q is there, at %s", node.Name, node.Addr))
-}
+// exchangeTimeout bounds an exchange of state.
+const exchangeTimeout = 5 * time.Second
 
-// empty refuses to go on when any node holds objects.
-func (n *Node) empty(ctx context.Context) error {
-	for _, b := range n.state.Load().sortedBuckets(false) {
-		page, err := n.list(ctx, b.Name, peer.ListOptions{Limit: 1})
-		if err != nil {
-			return err
-		}
-		if len(page.Objects) > 0 {
-			return errs.New(errs.NotSupported, "join", fmt.Sprintf("the cluster holds objects (in bucket %q): this version doesn't move them, so all nodes must join before the first PUT", b.Name))
-		}
-	}
-	return nil
-}
-
-// join finds a node of the cluster and is taken in by it.
-func (n *Node) join(ctx context.Context, known bool) error {
-	if len(n.o.Join) == 0 {
-		if !known {
-			n.caughtUp()
-			return nil
-		}
-		n.pushLater()
-		return nil
-	}
-	if m := n.Map(); len(m.Nodes) == 1 {
-		if has, err := n.store.HasObjects(); err != nil {
-			return err
-		} else if has {
-			return errs.New(errs.NotSupported, "join", "the data folder holds objects of a cluster of its own: they would not be found in another")
-		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, n.o.JoinTimeout)
-	defer cancel()
-	for pause := 200 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-		var err error
-		for _, addr := range n.o.Join {
-			if addr == n.Addr() {
-				continue
-			}
-			if err = n.exchange(ctx, addr, wire.TJoin); err == nil {
-				if known {
-					n.wg.Go(func() { n.push(n.ctx) }) // ends within push's timeout
-				} else {
-					n.push(ctx) // no node may place objects by a map without this one
-				}
-				return nil
-			}
-			if c := errs.CodeOf(err); c != errs.Unavailable && c != errs.Timeout {
-				return err
-			}
-			n.log.Warn("join: no answer yet", "addr", addr, "err", err)
-		}
-		if err == nil {
-			n.caughtUp()
-			return nil // only this node itself was named
-		}
-		if known && len(n.Map().Nodes) > 1 {
-			// It is a member already and needs nobody's leave: those who are there will hear of it.
-			n.log.Warn("no node to join is there: going on with the cluster map on disk", "join", n.o.Join, "err", err)
-			n.pushLater()
-			return nil
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return errs.Wrap(errs.Unavailable, fmt.Sprintf("join %v within %v", n.o.Join, n.o.JoinTimeout), err)
-		}
-	}
-}
-
-// pushLater is push for a node that was a member before: the others may have learned
-// something meanwhile; they may also not be up yet.
-func (n *Node) pushLater() {
-	n.wg.Go(func() { // ends within push's timeout
-		n.push(n.ctx)
-		n.caughtUp()
-	})
-}
-
-// push exchanges state with all other nodes. One that doesn't answer learns of it later.
+// push exchanges state with all other nodes that serve. One that doesn't answer learns of
+// it later.
 func (n *Node) push(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, exchangeTimeout)
 	defer cancel()
 	var wg sync.WaitGroup
 	for _, node := range n.Map().Nodes {
-		if node.Name == n.Name() {
+		if node.Name == n.Name() || !node.State.Readable() {
 			continue
 		}
 		wg.Go(func() {
-			if err := n.exchange(ctx, node.Addr, wire.TMapPush); err != nil && n.ctx.Err() == nil {
+			if _, err := n.exchange(ctx, node.Addr, wire.TMapPush); err != nil && n.ctx.Err() == nil {
 				n.log.Warn("exchange of state failed", "with", node.Name, "addr", node.Addr, "err", err)
 			}
 		})
@@ -317,13 +273,17 @@ func (n *Node) gossip() {
 			return
 		case <-t.C:
 		}
-		nodes := n.Map().Nodes
-		node := nodes[rand.IntN(len(nodes))]
+		m := n.Map()
+		among := m.Readable()
+		if len(among) == 0 {
+			continue
+		}
+		node := m.Nodes[among[rand.IntN(len(among))]]
 		if node.Name == n.Name() {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(n.ctx, 5*time.Second)
-		if err := n.exchange(ctx, node.Addr, wire.TMapPush); err != nil && n.ctx.Err() == nil {
+		ctx, cancel := context.WithTimeout(n.ctx, exchangeTimeout)
+		if _, err := n.exchange(ctx, node.Addr, wire.TMapPush); err != nil && n.ctx.Err() == nil {
 			n.log.Debug("exchange of state failed", "with", node.Name, "addr", node.Addr, "err", err)
 		}
 		cancel()

@@ -7,6 +7,7 @@ import (
 
 	"sheaf/internal/errs"
 	"sheaf/internal/store"
+	"sheaf/peer"
 )
 
 // metrics are a node's series beside those of batches.
@@ -118,6 +119,32 @@ func newMetrics(r prometheus.Registerer, s *store.Store) *metrics {
 		space("sheaf_disk_total_bytes", "Size of the file systems of all mountpaths.", func(u store.Usage) int64 { return u.Total }),
 		space("sheaf_disk_free_bytes", "Free space of the file systems of all mountpaths.", func(u store.Usage) int64 { return u.Free }))
 	return m
+}
+
+// cluster adds the series of the cluster map.
+func (*metrics) cluster(r prometheus.Registerer, m func() *peer.Map) {
+	r.MustRegister(clusterMap(m))
+}
+
+// clusterMap is the series of a cluster map.
+type clusterMap func() *peer.Map
+
+var (
+	mapVersion = prometheus.NewDesc("sheaf_cluster_map_version", "Version of the cluster map.", nil, nil)
+	mapNodes   = prometheus.NewDesc("sheaf_cluster_nodes", "Nodes of the cluster map by state: up, leaving, down, left.", []string{"state"}, nil)
+)
+
+func (clusterMap) Describe(ch chan<- *prometheus.Desc) {
+	ch <- mapVersion
+	ch <- mapNodes
+}
+
+func (m clusterMap) Collect(ch chan<- prometheus.Metric) {
+	now := m()
+	ch <- prometheus.MustNewConstMetric(mapVersion, prometheus.GaugeValue, float64(now.Version))
+	for s := peer.Up; s <= peer.Left; s++ {
+		ch <- prometheus.MustNewConstMetric(mapNodes, prometheus.GaugeValue, float64(now.Count(s)), s.String())
+	}
 }
 
 func (m *metrics) called(op string, start time.Time, err error) {

@@ -54,8 +54,15 @@ type Node struct {
 	state  atomic.Pointer[state]
 	saving sync.Mutex // held while the state is changed and saved
 
-	catchUp sync.Once
-	current chan struct{} // closed when state was exchanged with another node, or nobody could be reached
+	me   atomic.Pointer[peer.Node] // name and addresses of this node as they are; nil before enterMap
+	live *liveness
+
+	catchup     *catchup
+	catchUpOnce sync.Once
+	current     chan struct{} // closed when state was exchanged with all nodes that can be reached
+
+	leaving sync.Once
+	gone    chan struct{} // closed when this node isn't in the cluster any more
 
 	ctx    context.Context // ends with Close; for background work
 	cancel context.CancelFunc
@@ -72,7 +79,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{o: o, log: o.Logger, started: time.Now(), registry: prometheus.NewRegistry(), current: make(chan struct{})}
+	n := &Node{o: o, log: o.Logger, started: time.Now(), registry: prometheus.NewRegistry(), current: make(chan struct{}), gone: make(chan struct{}), catchup: newCatchup()}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
@@ -87,6 +94,9 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 		return nil, err
 	}
 	known := st.Name != "" // this folder was a node before
+	if err := n.mayReturn(st); err != nil {
+		return nil, err
+	}
 	if err := n.takeName(st); err != nil {
 		return nil, err
 	}
@@ -110,20 +120,26 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	n.handle()
 	n.batches = batching.NewNode(batching.NodeOptions{Name: st.Name, Endpoint: n.ep, Source: &source{n}, Map: n.Map,
 		MaxBatches: o.MaxBatches, SenderTimeout: o.SenderTimeout, Registerer: n.registry, Logger: n.log})
-	if err := n.enterMap(); err != nil {
+	if err := n.enterMap(st.Want == peer.Left); err != nil {
 		return nil, err
 	}
 	if err := n.applyBuckets(st.sortedBuckets(true)); err != nil {
 		return nil, err
 	}
 	n.calls = peer.NewNodeClient(n.ep, n.Map)
+	if n.live, err = startLiveness(n); err != nil {
+		return nil, err
+	}
+	n.metrics.cluster(n.registry, n.Map)
 	if err := n.ep.Serve(); err != nil {
 		return nil, err
 	}
 	if err := n.join(ctx, known); err != nil {
 		return nil, err
 	}
-	n.wg.Go(n.gossip) // ends with n.ctx
+	n.live.announce(n.state.Load())
+	n.wg.Go(n.live.run) // ends with n.ctx
+	n.wg.Go(n.gossip)   // ends with n.ctx
 	n.startBackground()
 	n.phase.Store(int32(running))
 	n.log.Info("serving", "addr", n.Addr(), "admin", n.AdminAddr(), "dirs", o.Dirs, "nodes", len(n.Map().Nodes))
@@ -156,6 +172,25 @@ func (n *Node) handle() {
 	h(wire.TReplicate, peer.NodeRole, n.serveReplicate)
 	h(wire.TSettled, peer.NodeRole, n.serveSettled)
 	h(wire.TRebalance, peer.Admin, n.serveRebalance)
+	h(wire.TLeave, peer.Admin, n.serveLeave)
+}
+
+// mayReturn refuses a node that has left and wasn't told to join, or was taken out of the
+// cluster and still has objects, which may be long deleted.
+func (n *Node) mayReturn(st *state) error {
+	i := st.Map.Find(st.Name)
+	if i < 0 || st.Map.Nodes[i].State != peer.Left {
+		return nil
+	}
+	if len(n.o.Join) == 0 {
+		return errs.New(errs.InvalidArgument, "start node", "node "+st.Name+" has left the cluster: to be taken in again it must join")
+	}
+	has, err := n.store.HasObjects()
+	if err == nil && has {
+		err = errs.New(errs.InvalidArgument, "start node", "node "+st.Name+" has left the cluster, and its data folders hold objects that may be out of date: it can join again with empty ones")
+	}
+	st.Want = peer.Left // also when the others took it out
+	return err
 }
 
 // takeName settles what this node is called.
@@ -174,9 +209,9 @@ func (n *Node) takeName(st *state) error {
 }
 
 // enterMap puts this node's own record into its map, newer than any before when the
-// address has changed.
-func (n *Node) enterMap() error {
-	me := peer.Node{Name: n.Name(), Addr: n.o.Advertise, Epoch: uint64(time.Now().UnixNano())}
+// address has changed. One that had left is a new node when it joins again.
+func (n *Node) enterMap(hadLeft bool) error {
+	me := peer.Node{Name: n.Name(), Addr: n.o.Advertise, Epoch: nextEpoch(0)}
 	if me.Addr == "" {
 		me.Addr = n.ep.Addr().String()
 		if host, _, err := net.SplitHostPort(n.o.Listen); err == nil && net.ParseIP(host) == nil {
@@ -188,11 +223,21 @@ func (n *Node) enterMap() error {
 	if n.admin != nil {
 		me.Admin = n.AdminAddr()
 	}
-	m := n.Map()
-	if i := m.Find(me.Name); i >= 0 && m.Nodes[i].Addr == me.Addr && m.Nodes[i].Admin == me.Admin {
-		return nil
-	}
-	_, err := n.update(peer.NewMap(n.o.Identity.Cluster, m.Version+1, []peer.Node{me}), nil)
+	_, err := n.change(func(st *state) (*state, bool) {
+		out, _ := st.merge(peer.NewMap(n.o.Identity.Cluster, st.Map.Version, nil), nil)
+		i := out.Map.Find(me.Name)
+		if i < 0 {
+			return out.with(me), true
+		}
+		if hadLeft {
+			back := me
+			back.Epoch = nextEpoch(out.Map.Nodes[i].Epoch)
+			out = out.with(back)
+			out.Want = peer.Up
+		}
+		return out.asserted(me), true
+	})
+	n.me.Store(&me)
 	return err
 }
 
@@ -247,6 +292,9 @@ func (n *Node) Close() error {
 func (n *Node) release() error {
 	n.cancel()
 	var all []error
+	if n.live != nil {
+		all = append(all, n.live.gossip.Close())
+	}
 	if n.ep != nil {
 		all = append(all, n.ep.Close())
 	}

@@ -26,6 +26,7 @@ type Options struct {
 	MaxBatches       int           // batches assembled at a time, default 256
 	SenderTimeout    time.Duration // a DT's wait for a sender, default 10 s
 	GossipEvery      time.Duration // exchange of state with a random node, default 5 s
+	SuspectAfter     time.Duration // a node that is silent for it is asked twice more and then counts as down, default 3 s
 	DrainTimeout     time.Duration // wait for calls under way at shutdown, default 10 s
 	RebalanceBytes   int64         // bytes a second that a node sends to where objects belong, default 256 MiB; −1: no limit
 	RebalanceObjects int64         // objects a second, likewise, default 50 000; −1: no limit
@@ -46,6 +47,7 @@ func (o Options) withDefaults() Options {
 	def(&o.JoinTimeout, 30*time.Second)
 	def(&o.SenderTimeout, 10*time.Second)
 	def(&o.GossipEvery, 5*time.Second)
+	def(&o.SuspectAfter, 3*time.Second)
 	def(&o.DrainTimeout, 10*time.Second)
 	if o.MaxBatches == 0 {
 		o.MaxBatches = 256
@@ -104,7 +106,7 @@ func (o Options) Validate() error {
 		}
 	}
 	for what, n := range map[string]int64{"max batches": int64(o.MaxBatches), "index cache": o.IndexCache, "sender timeout": int64(o.SenderTimeout),
-		"join timeout": int64(o.JoinTimeout), "gossip interval": int64(o.GossipEvery), "drain timeout": int64(o.DrainTimeout)} {
+		"join timeout": int64(o.JoinTimeout), "gossip interval": int64(o.GossipEvery), "suspect after": int64(o.SuspectAfter), "drain timeout": int64(o.DrainTimeout)} {
 		if n < 0 {
 			bad("%s is negative", what)
 		}

@@ -371,27 +371,18 @@ func (r *reconciler) status() peer.TaskStatus {
 
 // renew gives this node's record a new epoch, which makes all nodes reconcile.
 func (n *Node) renew(ctx context.Context) error {
-	return n.changeSelf(ctx, func(*peer.Node) {})
-}
-
-// changeSelf changes this node's record in the map and tells the others.
-func (n *Node) changeSelf(ctx context.Context, change func(*peer.Node)) error {
-	m := n.Map()
-	i := m.Find(n.Name())
-	if i < 0 {
-		return errs.New(errs.Internal, "change the map", "this node isn't in its own map")
-	}
-	me := m.Nodes[i]
-	me.Epoch = nextEpoch(me.Epoch)
-	change(&me)
-	if _, err := n.update(peer.NewMap(m.Cluster, m.Version+1, []peer.Node{me}), nil); err != nil {
+	_, err := n.change(func(st *state) (*state, bool) {
+		i := st.Map.Find(st.Name)
+		if i < 0 {
+			return st, false
+		}
+		me := st.Map.Nodes[i]
+		me.Epoch = nextEpoch(me.Epoch)
+		return st.with(me), true
+	})
+	if err != nil {
 		return err
 	}
 	n.push(ctx)
 	return nil
-}
-
-// left makes this node one that has left the cluster.
-func (n *Node) left(ctx context.Context) error {
-	return n.changeSelf(ctx, func(me *peer.Node) { me.State = peer.Left })
 }

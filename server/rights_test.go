@@ -126,6 +126,8 @@ var calls = map[wire.Type]callRow{
 	})},
 	wire.TSettled:   {peer.NodeRole, always, one(func(string) wire.Message { return &peer.SettledMessage{Node: "none"} })},
 	wire.TRebalance: {peer.Admin, always, ask(wire.TRebalance)},
+	wire.TLeave:     {peer.Admin, always, ask(wire.TLeave)},
+	wire.TGossip:    {peer.NodeRole, always, one(func(string) wire.Message { return &raw{wire.TGossip, func(e *wire.Encoder) { e.Str("from", "x") }} })},
 	wire.TSend:      {peer.NodeRole, always, batch(wire.TSend)},
 }
 

@@ -188,7 +188,7 @@ func (b *board) tell(ctx context.Context, node string) {
 	b.hear(&m)
 	if m.Placement != say.Placement {
 		// One of the two knows a newer map, and both shall.
-		if err := b.n.exchange(ctx, addr, wire.TMapPush); err != nil && ctx.Err() == nil {
+		if _, err := b.n.exchange(ctx, addr, wire.TMapPush); err != nil && ctx.Err() == nil {
 			b.n.log.Debug("exchange of state failed", "with", node, "err", err)
 		}
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -8,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/zeebo/xxh3"
 
 	"sheaf/internal/errs"
 	"sheaf/peer"
@@ -31,7 +34,8 @@ type bucketRecord struct {
 // state is what all nodes of a cluster agree on: who they are and which buckets
 // there are. It is immutable; merging makes a new one.
 type state struct {
-	Name    string // of this node
+	Name    string         // of this node
+	Want    peer.NodeState // what this node is when it is alive: Up, Leaving or Left
 	Map     *peer.Map
 	Buckets map[string]bucketRecord
 }
@@ -52,7 +56,7 @@ func (b bucketRecord) newer(o bucketRecord) bool {
 
 // merge joins two views. changed tells whether the result differs from s.
 func (s *state) merge(m *peer.Map, buckets []bucketRecord) (_ *state, changed bool) {
-	out := &state{Name: s.Name, Map: s.Map.Merge(m), Buckets: s.Buckets}
+	out := &state{Name: s.Name, Want: s.Want, Map: s.Map.Merge(m), Buckets: s.Buckets}
 	changed = out.Map != s.Map
 	for _, b := range buckets {
 		if have, ok := out.Buckets[b.Name]; ok && !b.newer(have) {
@@ -81,6 +85,49 @@ func (s *state) bucket(name string) (bucketRecord, bool) {
 	return b, ok && !b.Deleted
 }
 
+// with gives the state with one node's record replaced by a newer one.
+func (s *state) with(node peer.Node) *state {
+	out, _ := s.merge(peer.NewMap(s.Map.Cluster, s.Map.Version, []peer.Node{node}), nil)
+	return out
+}
+
+// asserted gives the state with this node's own record as it is in truth: me. Who hears
+// that it is down, or at an old address, answers with a newer record (SWIM's refutation).
+// A node that was told that it has left doesn't: what it holds may be long out of date.
+func (s *state) asserted(me peer.Node) *state {
+	i := s.Map.Find(me.Name)
+	if i < 0 {
+		return s.with(me)
+	}
+	have := s.Map.Nodes[i]
+	me.State, me.Weight, me.Epoch = s.Want, have.Weight, have.Epoch
+	if have == me || have.State == peer.Left {
+		return s
+	}
+	me.Epoch++
+	return s.with(me)
+}
+
+// digest stands for all that the state says of nodes and buckets: two nodes with one
+// digest have nothing to tell each other.
+func (s *state) digest() uint64 {
+	h := xxh3.New()
+	var b [17]byte
+	binary.BigEndian.PutUint64(b[:], s.Map.Hash())
+	_, _ = h.Write(b[:8]) // never fails
+	for _, r := range s.sortedBuckets(true) {
+		_, _ = h.WriteString(r.Name)
+		binary.BigEndian.PutUint64(b[:], r.Epoch)
+		binary.BigEndian.PutUint64(b[8:], uint64(r.Created.UnixNano()))
+		b[16] = 0
+		if r.Deleted {
+			b[16] = 1
+		}
+		_, _ = h.Write(b[:])
+	}
+	return h.Sum64()
+}
+
 // sortedBuckets lists the records by name.
 func (s *state) sortedBuckets(deleted bool) []bucketRecord {
 	var out []bucketRecord
@@ -96,6 +143,7 @@ func (s *state) sortedBuckets(deleted bool) []bucketRecord {
 // savedState is the state on disk.
 type savedState struct {
 	Name    string         `json:"name"`
+	Want    peer.NodeState `json:"want"`
 	Cluster string         `json:"cluster"`
 	Version uint64         `json:"version"`
 	Nodes   []peer.Node    `json:"nodes"`
@@ -122,6 +170,7 @@ func loadState(dirs []string) (*state, error) {
 			return nil, errs.New(errs.InvalidArgument, "read node state", fmt.Sprintf("%s belongs to node %q, another folder to %q", d, v.Name, s.Name))
 		}
 		s.Name = v.Name
+		s.Want = max(s.Want, v.Want)
 		for i, b := range v.Buckets {
 			v.Buckets[i].BucketProps = b.WithDefaults() // of a version before there were any
 		}
@@ -132,7 +181,7 @@ func loadState(dirs []string) (*state, error) {
 
 // save writes the state to every folder: a new file, synced, then renamed over the old.
 func (s *state) save(dirs []string) error {
-	b, err := json.MarshalIndent(savedState{Name: s.Name, Cluster: s.Map.Cluster, Version: s.Map.Version, Nodes: s.Map.Nodes, Buckets: s.sortedBuckets(true)}, "", " ")
+	b, err := json.MarshalIndent(savedState{Name: s.Name, Want: s.Want, Cluster: s.Map.Cluster, Version: s.Map.Version, Nodes: s.Map.Nodes, Buckets: s.sortedBuckets(true)}, "", " ")
 	if err != nil {
 		return errs.Wrap(errs.Internal, "save node state", err)
 	}

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"sheaf/batching"
 	"sheaf/internal/errs"
 	"sheaf/peer"
@@ -36,6 +38,10 @@ type Options struct {
 	Adjust func(i int, o *server.Options)
 }
 
+// patience is how long nodes of a test wait for a silent one before they take it for
+// down: a test that is not about that sees none go down, however busy the machine is.
+const patience = 10 * time.Minute
+
 // Start runs a cluster until the test ends.
 func Start(t testing.TB, o Options) *Cluster {
 	t.Helper()
@@ -46,7 +52,12 @@ func Start(t testing.TB, o Options) *Cluster {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	l, err := server.StartLocal(ctx, server.LocalOptions{Nodes: o.Nodes, Dir: c.Dir, Listen: "127.0.0.1:0",
-		Identity: Identity(t, c.Certs, peer.NodeName), Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})), Adjust: o.Adjust})
+		Identity: Identity(t, c.Certs, peer.NodeName), Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})), Adjust: func(i int, no *server.Options) {
+			no.SuspectAfter = patience
+			if o.Adjust != nil {
+				o.Adjust(i, no)
+			}
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,6 +70,12 @@ func Start(t testing.TB, o Options) *Cluster {
 	c.Peer, c.Caller = Client(t, Identity(t, c.Certs, peer.ClientName), l.Endpoint())
 	c.Batch = batching.NewClient(c.Peer)
 	return c
+}
+
+// Leftovers are the goroutines that may be there for a moment when a cluster has been
+// closed: memberlist doesn't wait for a probe that is under way.
+func Leftovers() []goleak.Option {
+	return []goleak.Option{goleak.IgnoreAnyFunction("github.com/hashicorp/memberlist.(*Memberlist).probeNode")}
 }
 
 // Certs makes a CA with a certificate for each role: node, client (admin), writer, reader.
@@ -123,7 +140,7 @@ func (c *Cluster) Put(t testing.TB, bucket, object string, data []byte) {
 func Restart(t testing.TB, c *Cluster, i int, addr string) *server.Node {
 	t.Helper()
 	n, err := server.Start(t.Context(), server.Options{Name: c.Nodes[i].Name(), Dirs: []string{filepath.Join(c.Dir, c.Nodes[i].Name())},
-		Listen: addr, Identity: Identity(t, c.Certs, peer.NodeName)})
+		Listen: addr, Identity: Identity(t, c.Certs, peer.NodeName), SuspectAfter: patience})
 	if err != nil {
 		t.Fatal(err)
 	}

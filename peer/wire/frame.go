@@ -61,6 +61,9 @@ func (s *source) Read(p []byte) (int, error) {
 // Reset makes the Reader read from another stream, keeping its memory.
 func (r *Reader) Reset(s io.Reader) { r.src.r = s; r.br.Reset(&r.src); r.left, r.rest, r.n = 0, 0, 0 }
 
+// Head is the header's beginning of the frame that Next read last.
+func (r *Reader) Head() Head { return r.head }
+
 // BytesRead counts the bytes of the frames read so far.
 func (r *Reader) BytesRead() int64 { return r.n }
 
