@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"sheaf/internal/errs"
@@ -179,12 +180,21 @@ func (r *route) missing(a answers) error {
 	return r.fail(errs.Unavailable, "no copy can be reached; those who don't answer may have one", strings.Join(silent, ", "))
 }
 
+// trusts tells whether the holders' word counts alone: every object lies where it belongs.
+func (n *Node) trusts() bool { return n.settled() && !n.faults.unsettled.Load() }
+
+// faults are what tests let go wrong.
+type faults struct {
+	unsettled atomic.Bool
+	commit    atomic.Pointer[func(bucket, object string) error] // of another node's write, on this one
+}
+
 // known asks for what decides about a write of the name. Where the cluster is settled
 // that is the word of the holders; else all nodes are asked. A holder that doesn't answer is
 // an error: it couldn't take part in the write.
 func (n *Node) known(ctx context.Context, r *route) (answers, error) {
 	nodes := r.holders
-	if !n.settled() {
+	if !n.trusts() {
 		nodes = r.readable()
 	}
 	a := n.ask(ctx, r, nodes)

@@ -50,6 +50,7 @@ type Node struct {
 	writes   nameLocks    // held while a write of a name is decided
 	removals nameLocks    // of names whose object is being deleted or renamed; taken before writes
 	appends  nameLocks    // of names that are being appended to; taken before writes
+	faults   faults
 
 	state  atomic.Pointer[state]
 	saving sync.Mutex // held while the state is changed and saved

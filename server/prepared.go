@@ -16,7 +16,7 @@ const askedAtOnce = 1000
 // what they have of the share's objects, many in one call, ahead of the reading: one by one
 // that would cost a round trip an entry.
 func (s *source) Prepare(ctx context.Context, share []batching.Entry) batching.Source {
-	if s.n.settled() || len(share) < 2 {
+	if s.n.trusts() || len(share) < 2 {
 		return s
 	}
 	p := &prepared{source: s, hints: map[peer.ObjectName]*hint{}}

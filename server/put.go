@@ -179,7 +179,7 @@ func (n *Node) commit(ctx context.Context, r *route, w *write, s *staging) (stor
 	high := max(mine.Version, s.high)
 	if w.cond != (store.Condition{}) {
 		a := answers{{node: r.self, VersionInfo: mine}}
-		if !n.settled() {
+		if !n.trusts() {
 			if a, err = n.known(ctx, r); err != nil {
 				return store.Info{}, err
 			}
@@ -300,6 +300,11 @@ func (n *Node) serveStage(ctx context.Context, c *peer.ServerCall) error {
 	if err != nil {
 		n.metrics.droppedCopies.Inc()
 		return err
+	}
+	if f := n.faults.commit.Load(); f != nil {
+		if err := (*f)(req.Bucket, req.Object); err != nil {
+			return err
+		}
 	}
 	defer n.committing()()
 	got, err := t.Commit(version, store.Condition{})

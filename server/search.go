@@ -24,6 +24,7 @@ type search struct {
 	tried []int   // nodes that can't be reached, or whose copy is bad
 	asked answers // what all nodes said; in the last phase
 	moved int     // copies that were gone when they were to be read
+	lacks bool    // this node is to have a copy and hasn't
 	err   error   // the first failure that isn't absence
 }
 
@@ -68,7 +69,7 @@ func (s *search) next(ctx context.Context) (int, error) {
 		switch {
 		case s.phase == searchBegins && live(s.hint.newest()):
 			s.phase, s.queue = searchHint, s.newest(s.hint)
-		case s.phase == searchBegins && s.n.settled():
+		case s.phase == searchBegins && s.n.trusts():
 			s.phase, s.queue = searchHolders, s.inOrder(s.r.holders)
 		case s.phase == searchHolders && s.err == nil:
 			return 0, s.r.missing(nil)
@@ -135,9 +136,11 @@ func (s *search) failed(ctx context.Context, node int, err error) bool {
 		}
 		if s.phase == searchHolders && node == s.r.self {
 			// A deletion that a holder knows of is the last word while the cluster is settled.
-			if v, err := s.n.lookup(s.r.bucket, s.r.object); err == nil && v.Deleted {
+			v, err := s.n.lookup(s.r.bucket, s.r.object)
+			if err == nil && v.Deleted {
 				return false
 			}
+			s.lacks = true
 		}
 		return true
 	case errs.ChecksumMismatch:
@@ -170,6 +173,9 @@ func (s *search) each(ctx context.Context, here func() error, there func(node in
 			err = there(node, s.r.m.Nodes[node].Addr)
 			if err == nil {
 				s.n.metrics.neighborReads.Inc()
+				if s.lacks {
+					s.n.repairSoon(s.r.bucket, s.r.object)
+				}
 			}
 		}
 		if err == nil || !s.failed(ctx, node, err) {
