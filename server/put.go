@@ -115,7 +115,20 @@ func (n *Node) before(ctx context.Context, r *route, w *write) (have store.Info,
 		return have, false, err
 	}
 	if err := r.check(w.cond, a); err != nil {
-		return have, false, err
+		// A reader may have seen what a write that is being committed has done already,
+		// and the records not yet: refuse only what is refused between two writes.
+		unlock, lerr := n.writes.lock(ctx, w.bucket, w.object)
+		if lerr != nil {
+			return have, false, lerr
+		}
+		a, lerr = n.known(ctx, r)
+		unlock()
+		if lerr != nil {
+			return have, false, lerr
+		}
+		if err = r.check(w.cond, a); err != nil {
+			return have, false, err
+		}
 	}
 	if w.sum == nil || w.append {
 		return have, false, nil

@@ -91,18 +91,14 @@ func (s *search) next(ctx context.Context) (int, error) {
 	}
 }
 
-// newest gives the nodes that have the newest version, this one first: its own disks are
-// nearest.
-func (s *search) newest(a answers) []int {
+// newest gives the nodes that have the newest version, the owner before the others: that is
+// where a write becomes visible first, so of two readers the later one sees no older object.
+func (s *search) newest(a answers) (nodes []int) {
 	v := a.newest()
-	var nodes []int
-	for _, one := range a {
-		if one.err == nil && one.Version == v.Version {
-			nodes = append(nodes, one.node)
+	for _, i := range s.r.readable() {
+		if slices.ContainsFunc(a, func(one answer) bool { return one.node == i && one.err == nil && one.Version == v.Version }) {
+			nodes = append(nodes, i)
 		}
-	}
-	if i := slices.Index(nodes, s.r.self); i > 0 {
-		nodes[0], nodes[i] = nodes[i], nodes[0]
 	}
 	return s.inOrder(nodes)
 }
