@@ -93,7 +93,9 @@ func (r *route) fail(code errs.Code, msg, node string) error {
 // of names the node in an error that came of asking it.
 func (r *route) of(node int, err error) error {
 	e := errs.Flatten(err)
-	e.Node = r.m.Nodes[node].Name
+	if e.Node == "" || e.Node == r.m.Nodes[node].Addr {
+		e.Node = r.m.Nodes[node].Name
+	}
 	if e.Object == "" && e.Bucket == "" {
 		e.Bucket, e.Object = r.bucket, r.object
 	}

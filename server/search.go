@@ -76,10 +76,12 @@ func (s *search) next(ctx context.Context) (int, error) {
 		case s.phase <= searchHolders && s.phase != searchHere, s.phase == searchAll && s.moved > 0 && s.moved <= maxMoved:
 			s.n.metrics.surveys.Inc()
 			s.asked = s.n.ask(ctx, s.r, s.r.readable())
-			if !live(s.asked.newest()) {
+			s.phase = searchAll
+			if live(s.asked.newest()) {
+				s.queue = s.newest(s.asked)
+			} else if s.queue = s.changing(ctx); len(s.queue) == 0 {
 				return 0, s.r.missing(s.asked)
 			}
-			s.phase, s.queue = searchAll, s.newest(s.asked)
 			if len(s.queue) == 0 {
 				s.phase = searchEnds
 			}
@@ -101,6 +103,39 @@ func (s *search) newest(a answers) (nodes []int) {
 		}
 	}
 	return s.inOrder(nodes)
+}
+
+// changing gives the owner when it has an object of which its records don't tell, though
+// nobody knows of anything newer: one that is being written or deleted at this moment. Other
+// readers go by the object alone, and they must not see it come and go.
+func (s *search) changing(ctx context.Context) []int {
+	if len(s.r.holders) == 0 {
+		return nil
+	}
+	owner := s.r.holders[0]
+	var high uint64
+	for _, one := range s.asked {
+		switch {
+		case one.node != owner:
+			high = max(high, one.Version)
+		case one.err != nil:
+			return nil
+		}
+	}
+	var info peer.ObjectInfo
+	req := &peer.ObjectRequest{Kind: wire.THead, Bucket: s.r.bucket, Object: s.r.object, Forwarded: true}
+	var err error
+	if owner == s.r.self {
+		info, err = s.n.head(ctx, req)
+	} else {
+		err = s.n.calls.At(ctx, s.r.m.Nodes[owner].Addr, req, func(call *peer.Call, _ wire.Head) error {
+			return call.R.Decode((*peer.ObjectMessage)(&info))
+		})
+	}
+	if err != nil || info.Version <= high {
+		return nil
+	}
+	return []int{owner}
 }
 
 // inOrder leaves out the nodes that were tried, and puts this one behind the others when
@@ -130,14 +165,14 @@ func (s *search) failed(ctx context.Context, node int, err error) bool {
 		if s.phase == searchAll {
 			s.moved++ // it said that it has it
 		}
-		if s.phase == searchHolders && node == s.r.self {
-			// A deletion that a holder knows of is the last word while the cluster is settled.
-			v, err := s.n.lookup(s.r.bucket, s.r.object)
-			if err == nil && v.Deleted {
+		if s.phase == searchHolders && node == s.r.holders[0] && len(s.r.holders) > 1 {
+			// A deletion that the owner knows of is the last word while the cluster is
+			// settled, also when another holder hasn't heard of it yet.
+			if a := s.n.ask(ctx, s.r, s.r.holders[:1]); a[0].err == nil && a[0].Deleted {
 				return false
 			}
-			s.lacks = true
 		}
+		s.lacks = s.lacks || s.phase == searchHolders && node == s.r.self
 		return true
 	case errs.ChecksumMismatch:
 		if node == s.r.self {
@@ -174,7 +209,13 @@ func (s *search) each(ctx context.Context, here func() error, there func(node in
 				}
 			}
 		}
-		if err == nil || !s.failed(ctx, node, err) {
+		if err == nil {
+			return nil
+		}
+		if !s.failed(ctx, node, err) {
+			if node != s.r.self && !errs.IsCode(err, errs.NotFound) {
+				err = s.r.of(node, err)
+			}
 			return err
 		}
 	}
