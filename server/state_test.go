@@ -105,6 +105,91 @@ func TestMergeTellsOfChanges(t *testing.T) {
 	}
 }
 
+// Whatever a node hears of itself, it ends with a record that says what it is, and that
+// wins over what it heard; but for the news that it has left.
+func TestNodeRefutes(t *testing.T) {
+	me := peer.Node{Name: "n1", Addr: "a:1", Admin: "a:2"}
+	for _, c := range []struct {
+		name  string
+		heard peer.Node
+		want  peer.NodeState // what the node wants to be
+		same  bool           // nothing to refute
+		is    peer.NodeState
+	}{
+		{"what is true", peer.Node{Addr: "a:1", Admin: "a:2"}, peer.Up, true, peer.Up},
+		{"that it is down", peer.Node{Addr: "a:1", Admin: "a:2", State: peer.Down}, peer.Up, false, peer.Up},
+		{"that it is down while it leaves", peer.Node{Addr: "a:1", Admin: "a:2", State: peer.Down}, peer.Leaving, false, peer.Leaving},
+		{"that it is up while it leaves", peer.Node{Addr: "a:1", Admin: "a:2"}, peer.Leaving, false, peer.Leaving},
+		{"that it leaves and doesn't", peer.Node{Addr: "a:1", Admin: "a:2", State: peer.Leaving}, peer.Up, false, peer.Up},
+		{"an address of before", peer.Node{Addr: "b:1", Admin: "a:2"}, peer.Up, false, peer.Up},
+		{"an admin address of before", peer.Node{Addr: "a:1", Admin: "b:2"}, peer.Up, false, peer.Up},
+		{"that it has left", peer.Node{Addr: "a:1", Admin: "a:2", State: peer.Left}, peer.Up, true, peer.Left},
+		{"that it has left, as it knows", peer.Node{Addr: "b:1", State: peer.Left}, peer.Left, true, peer.Left},
+		{"a weight that was given to it", peer.Node{Addr: "a:1", Admin: "a:2", Weight: 7}, peer.Up, true, peer.Up},
+	} {
+		c.heard.Name, c.heard.Epoch = "n1", 50
+		s := &state{Name: "n1", Want: c.want, Map: peer.NewMap("c", 3, []peer.Node{c.heard, {Name: "n2", Addr: "x:1", Epoch: 9}}), Buckets: map[string]bucketRecord{}}
+		out := s.asserted(me)
+		if (out == s) != c.same {
+			t.Errorf("%s: refuted is %v", c.name, out != s)
+		}
+		got := out.Map.Nodes[out.Map.Find("n1")]
+		if got.State != c.is || got.Weight != c.heard.Weight || len(out.Map.Nodes) != 2 {
+			t.Errorf("%s: the record is %+v", c.name, got)
+		}
+		if out != s && (!got.Newer(c.heard) || got.Addr != me.Addr || got.Admin != me.Admin || out.Map.Version <= s.Map.Version) {
+			t.Errorf("%s: %+v doesn't win over %+v", c.name, got, c.heard)
+		}
+		if again := out.asserted(me); again != out {
+			t.Errorf("%s: refuted once more", c.name)
+		}
+	}
+	alone := (&state{Name: "n1", Map: peer.NewMap("c", 0, nil), Buckets: map[string]bucketRecord{}}).asserted(me)
+	if i := alone.Map.Find("n1"); i < 0 || alone.Map.Nodes[i] != me {
+		t.Errorf("a node that isn't in its map: %+v", alone.Map.Nodes)
+	}
+}
+
+// Two that notice one death write the same record, and the node's answer ends it for both.
+func TestDeathAndRefutationInAnyOrder(t *testing.T) {
+	up := peer.Node{Name: "n1", Addr: "a:1", Epoch: 7}
+	down := up
+	down.State, down.Epoch = peer.Down, 8
+	of := func(n peer.Node) *state {
+		return &state{Name: "n9", Map: peer.NewMap("c", 1, []peer.Node{n}), Buckets: map[string]bucketRecord{}}
+	}
+	back := (&state{Name: "n1", Map: of(down).Map, Buckets: map[string]bucketRecord{}}).asserted(up).Map.Nodes[0]
+	records := []peer.Node{up, down, down, back}
+	for _, order := range [][]int{{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 3, 0, 2}, {3, 0, 1, 2}, {2, 0, 3, 1}} {
+		s := of(records[order[0]])
+		for _, i := range order[1:] {
+			s = s.with(records[i])
+		}
+		if got := s.Map.Nodes[0]; got != back || got.State != peer.Up {
+			t.Errorf("in the order %v the record is %+v, want %+v", order, got, back)
+		}
+	}
+}
+
+func TestDigest(t *testing.T) {
+	s := &state{Name: "n1", Map: peer.NewMap("c", 3, []peer.Node{{Name: "n1", Addr: "a:1", Epoch: 5}}), Buckets: map[string]bucketRecord{"a": record("a", 5)}}
+	same := &state{Name: "n2", Map: peer.NewMap("c", 9, s.Map.Nodes), Buckets: map[string]bucketRecord{"a": record("a", 5)}}
+	if s.digest() != same.digest() {
+		t.Error("two nodes that know the same have different digests")
+	}
+	for what, o := range map[string]*state{
+		"a node's record":  s.with(peer.Node{Name: "n1", Addr: "a:1", Epoch: 6}),
+		"another node":     s.with(peer.Node{Name: "n2", Addr: "a:1", Epoch: 6}),
+		"a bucket's epoch": {Map: s.Map, Buckets: map[string]bucketRecord{"a": record("a", 7)}},
+		"a bucket's name":  {Map: s.Map, Buckets: map[string]bucketRecord{"b": record("b", 5)}},
+		"no bucket":        {Map: s.Map, Buckets: map[string]bucketRecord{}},
+	} {
+		if o.digest() == s.digest() {
+			t.Errorf("%s isn't in the digest", what)
+		}
+	}
+}
+
 func TestStateOnDisk(t *testing.T) {
 	dirs := []string{t.TempDir(), t.TempDir()}
 	empty, err := loadState(dirs)
