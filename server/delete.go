@@ -43,6 +43,10 @@ func (n *Node) serveDelete(ctx context.Context, c *peer.ServerCall) error {
 // on all holders. Nodes that are down learn of it when they are back. The caller has the
 // name's removal lock.
 func (n *Node) delete(ctx context.Context, bucket, object string, only uint64) error {
+	return n.turned(ctx, func() error { return n.deleteNow(ctx, bucket, object, only) })
+}
+
+func (n *Node) deleteNow(ctx context.Context, bucket, object string, only uint64) error {
 	unlock, err := n.writes.lock(ctx, bucket, object)
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 
 const (
 	askTimeout    = 5 * time.Second // for a node to say what it has of a name
+	turnPatience  = 3 * time.Second // for all nodes to go by one map
 	ownerPatience = 3 * time.Second // for this node to hear of the map by which a forwarded write came
 )
 
@@ -106,7 +107,8 @@ func (r *route) of(node int, err error) error {
 type answer struct {
 	node int // index in the route's map
 	peer.VersionInfo
-	err error
+	placement uint64 // that the node went by
+	err       error
 }
 
 // answers are those of several nodes.
@@ -126,12 +128,12 @@ func (n *Node) ask(ctx context.Context, r *route, nodes []int) answers {
 		wg.Go(func() { // ends with askTimeout
 			ctx, cancel := context.WithTimeout(ctx, askTimeout)
 			defer cancel()
-			got, err := n.calls.VersionsAt(ctx, r.m.Nodes[i].Addr, r.bucket, []string{r.object})
+			got, placement, err := n.calls.PlacedVersionsAt(ctx, r.m.Nodes[i].Addr, r.bucket, []string{r.object})
 			if err != nil {
 				out[k].err = err
 				return
 			}
-			out[k].VersionInfo = got[0]
+			out[k].VersionInfo, out[k].placement = got[0], placement
 		})
 	}
 	wg.Wait()
@@ -193,14 +195,19 @@ type faults struct {
 
 // known asks for what decides about a write of the name. Where the cluster is settled
 // that is the word of the holders; else all nodes are asked. A holder that doesn't answer is
-// an error: it couldn't take part in the write.
+// an error: it couldn't take part in the write. So is, as errTurning, a node that goes by
+// another map: it may take itself for the owner, and would go on reading an older version
+// when this write is acknowledged.
 func (n *Node) known(ctx context.Context, r *route) (answers, error) {
-	nodes := r.holders
-	if !n.trusts() {
+	nodes, settled := r.holders, n.trusts()
+	if !settled {
 		nodes = r.readable()
 	}
 	a := n.ask(ctx, r, nodes)
 	for _, v := range a {
+		if !settled && v.err == nil && v.node != r.self && v.placement != n.reconciler.hash() {
+			return nil, errTurning
+		}
 		if v.err != nil && r.holder(v.node) {
 			switch {
 			case v.node != r.self:
@@ -211,6 +218,19 @@ func (n *Node) known(ctx context.Context, r *route) (answers, error) {
 		}
 	}
 	return a, nil
+}
+
+// errTurning tells that not all nodes go by the same map yet.
+var errTurning = errs.New(errs.Unavailable, "write", "the cluster map is changing: not all nodes have the new one yet")
+
+// turned does something again as long as the nodes don't go by the same map, for a while.
+func (n *Node) turned(ctx context.Context, do func() error) error {
+	for deadline := time.Now().Add(turnPatience); ; {
+		err := do()
+		if err != errTurning || time.Now().After(deadline) || !pause(ctx, 20*time.Millisecond) {
+			return err
+		}
+	}
 }
 
 // unreached makes of whatever a holder's silence looks like an error that says so.

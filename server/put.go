@@ -88,7 +88,12 @@ func (n *Node) write(ctx context.Context, w *write, body io.Reader) (store.Info,
 	if err := r.enough(); err != nil {
 		return store.Info{}, err
 	}
-	have, done, err := n.before(ctx, r, w)
+	var have store.Info
+	var done bool
+	err = n.turned(ctx, func() (err error) {
+		have, done, err = n.before(ctx, r, w)
+		return err
+	})
 	if err != nil || done {
 		return have, err
 	}
@@ -97,7 +102,11 @@ func (n *Node) write(ctx context.Context, w *write, body io.Reader) (store.Info,
 		return store.Info{}, err
 	}
 	defer s.close()
-	info, err := n.commit(ctx, r, w, s)
+	var info store.Info
+	err = n.turned(ctx, func() (err error) {
+		info, err = n.commit(ctx, r, w, s)
+		return err
+	})
 	if err == nil {
 		n.metrics.written.Add(float64(info.Size))
 	}
@@ -190,14 +199,15 @@ func (n *Node) commit(ctx context.Context, r *route, w *write, s *staging) (stor
 	}
 	var guard store.Condition
 	high := max(mine.Version, s.high)
-	if w.cond != (store.Condition{}) {
-		a := answers{{node: r.self, VersionInfo: mine}}
-		if !n.trusts() {
-			if a, err = n.known(ctx, r); err != nil {
-				return store.Info{}, err
-			}
-			high = max(high, a.newest().Version)
+	a := answers{{node: r.self, VersionInfo: mine}}
+	if !n.trusts() {
+		// The newest version may be on its way to here.
+		if a, err = n.known(ctx, r); err != nil {
+			return store.Info{}, err
 		}
+		high = max(high, a.newest().Version)
+	}
+	if w.cond != (store.Condition{}) {
 		if err := r.check(w.cond, a); err != nil {
 			return store.Info{}, err
 		}
