@@ -74,7 +74,10 @@ func (h *hostile) open() *quic.Stream {
 // call sends bytes as a whole request and reads up to the trailer.
 func (h *hostile) call(request []byte) (*wire.End, error) {
 	h.t.Helper()
-	s := h.open()
+	s, err := h.conn.OpenStreamSync(bounded(h.t))
+	if err != nil {
+		return nil, err // refused already
+	}
 	defer s.CancelRead(1)
 	if _, err := s.Write(request); err != nil {
 		// The node may have answered and taken no more.
