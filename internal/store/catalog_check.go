@@ -217,7 +217,7 @@ func (c *check) compare(b *bucket) error {
 		} else if v > f.rec.Version {
 			// The tombstone was written, the file not removed.
 			c.removed++
-			if err := b.removeAll(f.rec.Name, []place{f.at}); err != nil {
+			if err := b.removeAll(f.rec.Name, []place{f.at}, f.at.br); err != nil {
 				return err
 			}
 		} else if err := batch.Delete(tombKey(b.name, f.rec.Name), nil); err != nil {
@@ -415,7 +415,7 @@ func (b *bucket) buryOne(br *branch, t Record) error {
 				at = []place{p, at[0]}
 			}
 			at = slices.DeleteFunc(at, func(p place) bool { _, err := os.Lstat(p.path); return err != nil })
-			if err := b.removeAll(t.Name, at); err != nil {
+			if err := b.removeAll(t.Name, at, other); err != nil {
 				return err
 			}
 			if err := other.mount.watch(other.mount.catalog.Load().del(b.name, t.Name)); err != nil {

@@ -29,14 +29,8 @@ func (b *bucket) commit(t *Staged, version uint64, c Condition) (Info, error) {
 		return Info{}, err
 	}
 	w := t.w
-	if err := w.current(); err != nil {
+	if err := t.belongs(); err != nil {
 		return Info{}, err
-	}
-	if home, err := b.home(t.name); err != nil {
-		return Info{}, err
-	} else if home != w.br {
-		// A mountpath came into use. What lies there is preferred to what this would write.
-		return Info{}, errs.New(errs.Unavailable, "", "the mountpaths changed meanwhile")
 	}
 	switch {
 	case version == 0:
@@ -49,15 +43,7 @@ func (b *bucket) commit(t *Staged, version uint64, c Condition) (Info, error) {
 			return Info{}, err
 		}
 	}
-	err = b.install(w, t.to, k.at, t.relaxed)
-	if err == errOccupied {
-		t.to = t.to.br.long(t.name)
-		if err := w.seal(version, t.name, t.relaxed); err != nil {
-			return Info{}, err
-		}
-		err = b.install(w, t.to, k.at, t.relaxed)
-	}
-	if err != nil {
+	if err := b.fix(t, version, k.at); err != nil {
 		return Info{}, err
 	}
 	st.high = max(st.high, version)
@@ -80,6 +66,33 @@ func (b *bucket) commit(t *Staged, version uint64, c Condition) (Info, error) {
 		b.dropIndex(t.name)
 	}
 	return info, nil
+}
+
+// belongs tells whether the work file still is good, and where the object belongs.
+func (t *Staged) belongs() error {
+	if err := t.w.current(); err != nil {
+		return err
+	}
+	home, err := t.b.home(t.name)
+	if err == nil && home != t.w.br {
+		// A mountpath came into use. What lies there is preferred to what this would write.
+		err = errs.New(errs.Unavailable, "", "the mountpaths changed meanwhile")
+	}
+	return err
+}
+
+// fix installs the work file in the plain place, or where that can't be had in the
+// hashed one.
+func (b *bucket) fix(t *Staged, version uint64, old []place) error {
+	err := b.install(t.w, t.to, old, t.relaxed)
+	if err != errOccupied {
+		return err
+	}
+	t.to = t.to.br.long(t.name)
+	if err := t.w.seal(version, t.name, t.relaxed); err != nil {
+		return err
+	}
+	return b.install(t.w, t.to, old, t.relaxed)
 }
 
 // pick gives the version of a write: the one guessed if it is above all that is known,

@@ -63,11 +63,12 @@ func (b *bucket) delete(name string, version uint64, c Condition) (Record, error
 		return Record{}, diskFault(err)
 	}
 	st.high = max(st.high, version)
-	return r, b.removeAll(name, k.at)
+	return r, b.removeAll(name, k.at, home)
 }
 
-// removeAll removes an object's files and its index, durably. The caller holds the stripe.
-func (b *bucket) removeAll(name string, at []place) error {
+// removeAll removes an object's files and its index, durably, and what the catalogs but
+// that of one branch say of it. The caller holds the stripe.
+func (b *bucket) removeAll(name string, at []place, keep *branch) error {
 	b.dropIndex(name)
 	// The least preferred first, each durable before the next: an older copy must not
 	// come to light.
@@ -79,6 +80,9 @@ func (b *bucket) removeAll(name string, at []place) error {
 		}
 		if err == nil {
 			err = b.syncRemoval(p)
+		}
+		if err == nil && p.br != keep {
+			err = p.br.mount.catalog.Load().del(b.name, name)
 		}
 		if err != nil {
 			return diskFault(p.br.mount.watch(err))
@@ -121,7 +125,7 @@ func (b *bucket) remove(name string, version uint64) error {
 		return errs.New(errs.VersionMismatch, "", fmt.Sprintf("there is version %d, %d was asked for", k.rec.Version, version))
 	}
 	st.high = max(st.high, version)
-	if err := b.removeAll(name, k.at); err != nil {
+	if err := b.removeAll(name, k.at, nil); err != nil {
 		return err
 	}
 	return b.forget(name)

@@ -83,6 +83,7 @@ func (s *Store) disable(m *mountpath, f *fault) {
 	// The others learn it before anything is written that belongs on this one.
 	s.saveLayout(map[*mountpath]*fault{m: f})
 	m.down.Store(f)
+	s.changes.Add(1)
 	if f.byHand {
 		s.log.Warn("mountpath disabled by hand", "folder", m.dir)
 		return
@@ -123,7 +124,7 @@ func (b *bucket) absent(name string) error {
 	scattered := b.s.scattered.Load()
 	for _, br := range b.ranking(name) {
 		if err := br.mount.unavailable(); err != nil {
-			if _, ok, e := b.tomb(name); ok && e == nil {
+			if _, at, e := b.tomb(name); at != nil && e == nil {
 				break
 			}
 			return err

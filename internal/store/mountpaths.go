@@ -140,6 +140,9 @@ func (s *Store) reopen(ctx context.Context, m *mountpath) (strange []string, err
 		return nil, err
 	}
 	if m.lock == nil {
+		if _, err := os.Stat(m.dir); err != nil {
+			return nil, errs.New(errs.Unavailable, "", "the folder isn't there")
+		}
 		if was.mounted && !isMounted(m.dir) {
 			return nil, errs.New(errs.Unavailable, "", "no file system is mounted there")
 		}

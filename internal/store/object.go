@@ -37,7 +37,7 @@ func (s *Store) Open(bucket, name string) (*Object, error) {
 	if err != nil {
 		return nil, fail(op, bucket, name, err)
 	}
-	return &Object{s: s, mount: at.br.mount, bucket: bucket, info: a.info(name), f: os.NewFile(uintptr(fd), name)}, nil
+	return &Object{s: s, mount: at.br.mount, bucket: bucket, info: a.info(name), f: os.NewFile(uintptr(fd), at.path)}, nil
 }
 
 // Stat describes an object, with the checks of Open.

@@ -228,8 +228,8 @@ func (b *bucket) newest(name string) (fd int, a attr, at place, err error) {
 	if fd < 0 {
 		return -1, attr{}, at, err
 	}
-	tomb, ok, err := b.tomb(name)
-	if err == nil && ok && tomb.Version > a.version {
+	tomb, in, err := b.tomb(name)
+	if err == nil && in != nil && tomb.Version > a.version {
 		err = errs.New(errs.NotFound, "", "")
 	}
 	if err != nil {
@@ -264,7 +264,7 @@ func (b *bucket) copies(name string) (k known, err error) {
 		}
 		k.at = append(k.at, p)
 		if err == nil && a.version > k.rec.Version {
-			k.rec = Record{Info: a.info(name)}
+			k.rec, k.newest = Record{Info: a.info(name)}, p
 		}
 	}
 	return k, nil

@@ -45,9 +45,11 @@ func (c Condition) check(k known) error {
 // known is all that the store knows of one name. A file that isn't sound counts, with no
 // version: writing and deleting are how one gets rid of it.
 type known struct {
-	at   []place // every file, the most preferred first
-	rec  Record  // the newest; Version 0: nothing, or nothing sound
-	lost error   // why there may be more than is known; nil: there isn't
+	at     []place // every file, the most preferred first
+	rec    Record  // the newest; Version 0: nothing, or nothing sound
+	newest place   // of the newest sound file
+	tombAt *branch // where the tombstone is, if that is the newest
+	lost   error   // why there may be more than is known; nil: there isn't
 }
 
 // live tells whether the name is an object's.
@@ -59,12 +61,13 @@ func (b *bucket) known(name string) (known, error) {
 	if err != nil {
 		return known{}, err
 	}
-	tomb, ok, err := b.tomb(name)
+	tomb, at, err := b.tomb(name)
 	if err != nil {
 		return known{}, err
 	}
+	ok := at != nil
 	if ok && tomb.Version > k.rec.Version {
-		k.rec = tomb
+		k.rec, k.tombAt = tomb, at
 	}
 	if len(k.at) == 0 && !ok {
 		if err := b.absent(name); isDown(err) {
@@ -74,8 +77,8 @@ func (b *bucket) known(name string) (known, error) {
 	return k, nil
 }
 
-// tomb gives the newest deletion of a name.
-func (b *bucket) tomb(name string) (newest Record, ok bool, err error) {
+// tomb gives the newest deletion of a name and whose catalog has it; nil where none has.
+func (b *bucket) tomb(name string) (newest Record, at *branch, err error) {
 	for _, br := range b.branches {
 		if !br.mount.enabled() {
 			continue
@@ -84,13 +87,13 @@ func (b *bucket) tomb(name string) (newest Record, ok bool, err error) {
 		if err = br.mount.watch(err); isDown(err) {
 			continue
 		} else if err != nil {
-			return Record{}, false, err
+			return Record{}, nil, err
 		}
 		if have && r.Deleted && r.Version > newest.Version {
-			newest, ok = r, true
+			newest, at = r, br
 		}
 	}
-	return newest, ok, nil
+	return newest, at, nil
 }
 
 // forget removes what the mountpaths' records say of a name; the file, if any, is what counts.

@@ -59,7 +59,9 @@ type Store struct {
 	// of it on others; so a search looks everywhere. It is set before a mountpath comes into use
 	// beside others, and cleared when everything was moved to where it belongs.
 	scattered atomic.Bool
-	changes   atomic.Uint64 // how often a mountpath came into use
+	changes   atomic.Uint64 // how often a mountpath came into use or went out of it
+
+	resilvering sync.Mutex // one Resilver at a time
 
 	layoutMu   sync.Mutex
 	generation uint64 // of the layout; guarded by layoutMu
