@@ -48,7 +48,7 @@ func (b *bucket) commit(t *Staged, version uint64, c Condition) (Info, error) {
 	}
 	st.high = max(st.high, version)
 	info := w.attr.info(t.name)
-	b.note(t.to, info)
+	b.note(t.to, info, k.at)
 	// From here on the object is written. What can't be removed is less preferred than
 	// what was written, so it is only lost space.
 	for _, p := range k.at {
@@ -104,25 +104,29 @@ func (s *Store) pick(guess, high uint64) uint64 {
 	return max(high+1, uint64(s.now().UnixNano()))
 }
 
-// note tells the mountpaths' records of an object that is in place. It is in the files
-// already, so a record that can't be written is only told.
-func (b *bucket) note(at place, info Info) {
+// note tells the catalogs of an object that is in place of what was there. The files say
+// it already, so a record that can't be written is only told.
+func (b *bucket) note(at place, info Info, old []place) {
 	kind := placePlain
 	if at.hashed {
 		kind = placeHashed
 	}
-	for _, br := range b.branches {
-		if !br.mount.enabled() {
-			continue
-		}
-		var err error
-		if br == at.br {
-			err = br.mount.catalog.Load().put(b.name, Record{Info: info}, kind)
-		} else {
-			err = br.mount.catalog.Load().del(b.name, info.Name)
-		}
+	told := func(br *branch, err error) {
 		if err = br.mount.watch(err); err != nil {
-			b.s.log.Error("the records of a mountpath can't be written", "folder", br.mount.dir, "bucket", b.name, "object", info.Name, "err", err)
+			b.s.log.Error("a catalog can't be written", "folder", br.mount.dir, "bucket", b.name, "object", info.Name, "err", err)
+		}
+	}
+	told(at.br, at.br.mount.catalog.Load().put(b.name, Record{Info: info}, kind))
+	for _, p := range old {
+		if p.br != at.br {
+			// A walk through the catalogs may have passed the one and miss it in the other.
+			b.moves.Add(1)
+			break
+		}
+	}
+	for _, br := range b.branches {
+		if br != at.br && br.mount.enabled() {
+			told(br, br.mount.catalog.Load().del(b.name, info.Name))
 		}
 	}
 }

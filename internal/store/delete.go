@@ -82,6 +82,7 @@ func (b *bucket) removeAll(name string, at []place, keep *branch) error {
 			err = b.syncRemoval(p)
 		}
 		if err == nil && p.br != keep {
+			b.moves.Add(1)
 			err = p.br.mount.catalog.Load().del(b.name, name)
 		}
 		if err != nil {

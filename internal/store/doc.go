@@ -39,7 +39,8 @@
 //   - No object name leaves its bucket's folder.
 //   - One process at a time uses a mountpath.
 //
-// Lock order: Store.admin, a stripe, bucket.life, branch.tree, Store.mu. A stripe and
+// Lock order: Store.resilvering, Store.admin, a stripe, bucket.life, branch.tree, Store.mu,
+// Store.layoutMu. A stripe and
 // bucket.life are held over the renames and syncs of a commit, which is what they are for;
 // none is held while bytes come from a reader.
 package store

@@ -121,6 +121,9 @@ func (s *Store) someUp() error {
 // first of the mountpaths that were in use when it was written, or moved, that is one
 // that comes before all that are in use now.
 func (b *bucket) absent(name string) error {
+	if b.allUp() {
+		return errNotFound
+	}
 	scattered := b.s.scattered.Load()
 	for _, br := range b.ranking(name) {
 		if err := br.mount.unavailable(); err != nil {
@@ -133,5 +136,17 @@ func (b *bucket) absent(name string) error {
 			break
 		}
 	}
-	return errs.New(errs.NotFound, "", "")
+	return errNotFound
+}
+
+var errNotFound = errs.New(errs.NotFound, "", "")
+
+// allUp tells whether every mountpath is in use.
+func (b *bucket) allUp() bool {
+	for _, br := range b.branches {
+		if !br.mount.enabled() {
+			return false
+		}
+	}
+	return true
 }

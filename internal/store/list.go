@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -87,25 +88,15 @@ func (b *bucket) list(ctx context.Context, o ListOptions) (page Page, err error)
 // walk goes through the catalogs of a bucket together until f, which may not call them, is
 // false. Those of mountpaths that aren't in use are missing, which missing then says.
 func (b *bucket) walk(ctx context.Context, q query, f func(row) bool) (missing, err error) {
-	var m mergeWalk
+	m, missing, err := b.open(q)
+	if err != nil {
+		return nil, err
+	}
 	defer func() {
 		if e := m.close(); err == nil {
 			err = e
 		}
 	}()
-	for _, br := range b.branches {
-		if down := br.mount.unavailable(); down != nil {
-			missing = down
-			continue
-		}
-		w, err := newCatalogWalk(br.mount.catalog.Load(), b.name, q)
-		if err == nil {
-			err = m.add(&watchedWalk{w, br.mount})
-		}
-		if err != nil {
-			return nil, br.mount.watch(err)
-		}
-	}
 	for i := 0; ; i++ {
 		if i%1024 == 0 {
 			if err := ctx.Err(); err != nil {
@@ -122,6 +113,40 @@ func (b *bucket) walk(ctx context.Context, q query, f func(row) bool) (missing, 
 			return missing, nil
 		}
 	}
+}
+
+// open opens the catalogs of a bucket, each as it is at that moment. Should an object go
+// from one to another meanwhile, which may hide it, it opens them again.
+func (b *bucket) open(q query) (m *mergeWalk, missing, err error) {
+	const tries = 10
+	for i := range tries {
+		before := b.moves.Load()
+		if m, missing, err = b.openOnce(q); err != nil || b.moves.Load() == before || i == tries-1 {
+			break
+		}
+		if err := m.close(); err != nil {
+			return nil, nil, err
+		}
+	}
+	return m, missing, err
+}
+
+func (b *bucket) openOnce(q query) (_ *mergeWalk, missing, err error) {
+	m := &mergeWalk{}
+	for _, br := range b.branches {
+		if down := br.mount.unavailable(); down != nil {
+			missing = down
+			continue
+		}
+		w, err := newCatalogWalk(br.mount.catalog.Load(), b.name, q)
+		if err == nil {
+			err = m.add(&watchedWalk{w, br.mount})
+		}
+		if err != nil {
+			return nil, nil, errors.Join(br.mount.watch(err), m.close())
+		}
+	}
+	return m, missing, nil
 }
 
 // watchedWalk takes a mountpath out of use whose catalog can't be read.

@@ -90,36 +90,47 @@ func (s *Store) keepDown(m *mountpath) {
 
 // enable brings a mountpath back into use. The caller holds admin.
 func (s *Store) enable(m *mountpath) error {
+	// What began while it was in use may still use its catalog.
+	s.holdWrites()()
 	strange, err := s.reopen(context.Background(), m)
 	if err != nil {
 		return fmt.Errorf("mountpath %q stays disabled: %w", m.dir, err)
 	}
 	// Objects that were written elsewhere meanwhile are newer than what comes back, so from
 	// here on searches look everywhere; and all commits that began before are awaited.
+	release := s.holdWrites()
+	s.layoutMu.Lock()
+	s.scattered.Store(len(s.mounts) > 1)
+	s.saveLayout(map[*mountpath]*fault{m: nil})
+	s.changes.Add(1)
+	m.gen.Add(1)
+	m.down.Store(nil)
+	s.layoutMu.Unlock()
+	release()
+	for _, name := range strange {
+		s.adopt(name)
+	}
+	s.log.Info("mountpath enabled", "folder", m.dir)
+	return nil
+}
+
+// holdWrites waits for the writes under way, and keeps others from beginning until release.
+// The caller holds admin.
+func (s *Store) holdWrites() (release func()) {
 	s.mu.RLock()
 	var all []*bucket
 	for _, b := range s.buckets {
 		all = append(all, b)
 	}
 	s.mu.RUnlock()
-	s.layoutMu.Lock()
-	defer s.layoutMu.Unlock()
-	s.scattered.Store(len(s.mounts) > 1)
-	s.changes.Add(1)
-	s.saveLayout(map[*mountpath]*fault{m: nil})
 	for _, b := range all {
 		b.life.Lock()
 	}
-	m.gen.Add(1)
-	m.down.Store(nil)
-	for _, b := range all {
-		b.life.Unlock()
+	return func() {
+		for _, b := range all {
+			b.life.Unlock()
+		}
 	}
-	for _, name := range strange {
-		s.adopt(name)
-	}
-	s.log.Info("mountpath enabled", "folder", m.dir)
-	return nil
 }
 
 // reopen looks at a disabled mountpath anew, as Open does, and brings its buckets up to

@@ -175,22 +175,37 @@ func (p place) belongs(a attr, name string) error {
 	return errs.New(errs.ChecksumMismatch, "", fmt.Sprintf("the file belongs to the object %q", a.name))
 }
 
-// find opens the object. It doesn't lock: a name that moves from one place to a more
-// preferred one while find passes between them shows in bucket.moves.
+// find opens the object. It doesn't lock.
 func (b *bucket) find(name string) (fd int, a attr, at place, err error) {
-	for {
-		before := b.moves.Load()
+	err = b.search(name, func() error {
 		if b.s.scattered.Load() {
 			fd, a, at, err = b.newest(name)
 		} else {
 			fd, a, at, err = b.first(name)
 		}
-		if err != errAbsent {
-			return fd, a, at, err
+		return err
+	})
+	return fd, a, at, err
+}
+
+// search calls look until it is sure of what it says. What look finds counts; that there is
+// nothing, errAbsent, only if nothing moved from one place to another meanwhile, which
+// shows in bucket.moves, and if no mountpath came or went.
+func (b *bucket) search(name string, look func() error) error {
+	for {
+		moves, changes := b.moves.Load(), b.s.changes.Load()
+		// Before and after: one that comes into use while look passes was not looked at.
+		lost := b.absent(name)
+		if err := look(); err != errAbsent {
+			return err
 		}
-		if b.moves.Load() == before {
-			return -1, attr{}, place{}, b.absent(name)
+		if b.moves.Load() != moves || b.s.changes.Load() != changes {
+			continue
 		}
+		if isDown(lost) {
+			return lost
+		}
+		return b.absent(name)
 	}
 }
 

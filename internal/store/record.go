@@ -123,22 +123,25 @@ func (s *Store) Lookup(bucket, name string) (Record, error) {
 }
 
 func (b *bucket) lookup(name string) (newest Record, err error) {
-	for _, br := range b.branches {
-		if !br.mount.enabled() {
-			continue
+	err = b.search(name, func() error {
+		for _, br := range b.branches {
+			if !br.mount.enabled() {
+				continue
+			}
+			r, ok, err := br.mount.catalog.Load().get(b.name, name)
+			if err = br.mount.watch(err); err != nil && !isDown(err) {
+				return err
+			}
+			if ok && r.Version >= newest.Version {
+				newest = r
+			}
 		}
-		r, ok, err := br.mount.catalog.Load().get(b.name, name)
-		if err = br.mount.watch(err); err != nil && !isDown(err) {
-			return Record{}, err
+		if newest.Name == "" {
+			return errAbsent
 		}
-		if ok && r.Version >= newest.Version {
-			newest = r
-		}
-	}
-	if newest.Name == "" {
-		return Record{}, b.absent(name)
-	}
-	return newest, nil
+		return nil
+	})
+	return newest, err
 }
 
 // LookupMany gives the newest versions of many names, in their order; one of which the
@@ -221,6 +224,11 @@ func (b *bucket) forgetTomb(br *branch, name string, before uint64) error {
 	st := b.s.stripe(b.name, name)
 	st.Lock()
 	defer st.Unlock()
+	b.life.RLock()
+	defer b.life.RUnlock()
+	if err := br.mount.unavailable(); err != nil {
+		return err
+	}
 	r, ok, err := br.mount.catalog.Load().get(b.name, name)
 	if err != nil || !ok || !r.Deleted || r.Version >= before {
 		return err

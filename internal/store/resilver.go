@@ -226,7 +226,7 @@ func (b *bucket) settleAt(t *Staged, from *branch, a attr) (bool, error) {
 	if err := b.fix(t, a.version, k.at); err != nil {
 		return false, err
 	}
-	b.note(t.to, t.w.attr.info(t.name))
+	b.note(t.to, t.w.attr.info(t.name), k.at)
 	return true, b.clear(t.name, k, t.to)
 }
 
@@ -276,6 +276,7 @@ func (b *bucket) moveTomb(from *branch, tomb Record) error {
 	}
 	if k.rec.Deleted && k.rec.Version == tomb.Version {
 		if home != from {
+			b.moves.Add(1)
 			if err := home.mount.watch(home.mount.catalog.Load().tomb(b.name, k.rec)); err != nil {
 				return err
 			}

@@ -63,8 +63,8 @@ type Store struct {
 
 	resilvering sync.Mutex // one Resilver at a time
 
-	layoutMu   sync.Mutex
-	generation uint64 // of the layout; guarded by layoutMu
+	layoutMu   sync.Mutex // taken last: a fault shows under any other lock
+	generation uint64     // of the layout; guarded by layoutMu
 
 	admin   sync.Mutex // one change of buckets or mountpaths at a time
 	stripes [stripes]stripe
