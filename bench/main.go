@@ -3,6 +3,8 @@
 //	main.go ──▶ files.go       mount and QUIC, one by one and in one batch
 //	        ├─▶ dtmemory.go    what a batch costs the Designated Target
 //	        ├─▶ getbatch.go    GET against GetBatch, by size of the entries
+//	        ├─▶ put.go         PUT of small objects against files
+//	        ├─▶ large.go       one object of 1 GiB, speed and memory
 //	        └─▶ report.go      a table on stdout, JSON with -o
 //
 // A workload is a file with a function; workloads() lists them. Invariants: variants
@@ -36,6 +38,8 @@ func workloads() []workload {
 		{"files", "small files: the mount one by one, one batch through the mount, one over QUIC", runFiles},
 		{"dtmemory", "memory of the Designated Target during batches of 1 MiB entries", runDTMemory},
 		{"getbatch", "GET one by one, GET in parallel and GetBatch, by size and number of clients", runGetBatch},
+		{"put", "PUT of 10 KiB objects, sync and relaxed, against files with the same promises", runPut},
+		{"large", "PUT and GET of one object of 1 GiB: speed, and memory of both ends", runLarge},
 	}
 }
 
