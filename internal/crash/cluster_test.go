@@ -22,8 +22,8 @@ import (
 // hang is how long anything may take before it counts as hung.
 const hang = 3 * time.Minute
 
-// binary is the program under test, built once.
-var binary string
+// program is the program under test, built once.
+var program string
 
 func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
 
@@ -34,8 +34,8 @@ func buildAndRun(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "sheaf")
-	if out, err := exec.Command("go", "build", "-o", binary, "sheaf/cmd/sheaf").CombinedOutput(); err != nil {
+	program = filepath.Join(dir, "sheaf")
+	if out, err := exec.Command("go", "build", "-o", program, "sheaf/cmd/sheaf").CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
 		return 1
 	}
@@ -87,7 +87,7 @@ func (p *process) start() (<-chan error, error) {
 	if p.join != "" {
 		args = append(args, "--join", p.join)
 	}
-	cmd := exec.Command(binary, args...)
+	cmd := exec.Command(program, args...)
 	cmd.Env = append(os.Environ(), "SHEAF_HOME="+p.home, "SHEAF_CERTS=", "SHEAF_ENDPOINT=", "LC_ALL=C")
 	cmd.Stderr = &p.log
 	// Should the tests die, it dies with them.
@@ -196,7 +196,7 @@ func startCluster(t *testing.T, nodes int) *cluster {
 }
 
 func command(ctx context.Context, home string, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), "SHEAF_HOME="+home, "SHEAF_CERTS=", "SHEAF_ENDPOINT=", "LC_ALL=C")
 	return cmd.CombinedOutput()
 }
