@@ -24,7 +24,7 @@ var layers = [][]string{
 }
 
 // testOnly are packages that only tests import, or that are nothing but tests.
-var testOnly = []string{"internal/backend/s3test", "peer/wire/wiretest", "internal/testcluster", "internal/imports", "internal/e2e"}
+var testOnly = []string{"internal/backend/s3test", "peer/wire/wiretest", "internal/testcluster", "internal/imports", "internal/e2e", "internal/crash"}
 
 // bans are imports that only some packages may have.
 var bans = []struct {
