@@ -119,7 +119,8 @@ func (c *Client) open(ctx context.Context, req *Request) (*peer.Call, error) {
 	pause := retryAfter
 	tried := map[string]bool{} // nodes that can't be reached
 	for redirects := 0; ; {
-		call, next, again, err := c.ask(ctx, addr, req, redirects >= maxRedirects || len(tried) > 0)
+		watched := m.Count(peer.Up) > len(tried)+1 // there are others to ask
+		call, next, again, err := c.ask(ctx, addr, req, watched, redirects >= maxRedirects || len(tried) > 0)
 		switch {
 		case err == nil && call != nil:
 			return call, nil
@@ -161,16 +162,21 @@ func nextDT(m *peer.Map, id string, tried map[string]bool) string {
 	return ""
 }
 
-// ask makes one attempt: the accepted call, or another address to ask.
-func (c *Client) ask(ctx context.Context, addr string, req *Request, here bool) (_ *peer.Call, next string, again bool, err error) {
-	call, err := c.p.Endpoint().Open(ctx, addr)
+// ask makes one attempt: the accepted call, or another address to ask. Watched, a node
+// that is gone is given up within seconds.
+func (c *Client) ask(ctx context.Context, addr string, req *Request, watched, here bool) (_ *peer.Call, next string, again bool, err error) {
+	open := c.p.Endpoint().Open
+	if watched {
+		open = c.p.Endpoint().OpenWatched
+	}
+	call, err := open(ctx, addr)
 	if err != nil {
 		return nil, "", false, err
 	}
 	keep := false
 	defer func() {
 		if !keep {
-			again = err != nil && ctx.Err() == nil && errs.CodeOf(err) == errs.Unavailable && call.Stale()
+			again = err != nil && ctx.Err() == nil && errs.CodeOf(err) == errs.Unavailable && call.Stale() && !call.Lost()
 			call.Close()
 		}
 	}()
@@ -198,6 +204,7 @@ func (c *Client) ask(ctx context.Context, addr string, req *Request, here bool) 
 		return nil, "", false, err
 	}
 	keep = true
+	call.Trust() // the batch is this node's now
 	return call, "", false, nil
 }
 

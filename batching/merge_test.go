@@ -411,11 +411,11 @@ func TestRedirect(t *testing.T) {
 	e := c.put(Entry{Bucket: "b", ObjName: "o"}, []byte("x"))
 	req := &Request{ID: c.dtFor(1), In: []Entry{e}}
 	must(t, req.Normalize())
-	call, next, _, err := c.client.ask(t.Context(), c.m().Nodes[0].Addr, req, false)
+	call, next, _, err := c.client.ask(t.Context(), c.m().Nodes[0].Addr, req, false, false)
 	if err != nil || call != nil || next != c.m().Nodes[1].Addr {
 		t.Fatalf("%v %q %v", call, next, err)
 	}
-	call, _, _, err = c.client.ask(t.Context(), c.m().Nodes[0].Addr, req, true)
+	call, _, _, err = c.client.ask(t.Context(), c.m().Nodes[0].Addr, req, false, true)
 	must(t, err)
 	call.Close()
 	// A client whose map is of another time is sent to the right node.

@@ -156,7 +156,7 @@ func (c *Client) attempt(ctx context.Context, addr string, watched bool, req wir
 	for {
 		open := c.e.Open
 		if watched {
-			open = c.e.openWatched
+			open = c.e.OpenWatched
 		}
 		call, err := open(ctx, addr)
 		if err != nil {

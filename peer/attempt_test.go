@@ -287,7 +287,7 @@ func TestSlowNodeIsWaitedFor(t *testing.T) {
 	}
 	c.client.e.waits.sign = time.Minute // however slow the machine is
 	signs := atomic.Int64{}
-	call, err := c.client.e.openWatched(bounded(t), c.nodes[0].addr)
+	call, err := c.client.e.OpenWatched(bounded(t), c.nodes[0].addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,6 +301,39 @@ func TestSlowNodeIsWaitedFor(t *testing.T) {
 	}
 	if _, err := call.Do(&Ask{Kind: wire.TStatus}, discard); !errs.IsCode(err, errs.Busy) {
 		t.Errorf("after %d signs of life: %v", signs.Load(), err)
+	}
+}
+
+// Once it is trusted, a call to a node that gives no sign is not given up.
+func TestTrustedCallIsNotGivenUp(t *testing.T) {
+	t.Parallel()
+	c := fakes(t, 1, nil)
+	answer, waiting := make(chan struct{}), make(chan struct{})
+	c.nodes[0].set(func(f *fake) {
+		f.status = func(ctx context.Context) error {
+			close(waiting)
+			<-answer
+			return errs.New(errs.Busy, "status", "it was slow")
+		}
+	})
+	call, err := c.client.e.OpenWatched(bounded(t), c.nodes[0].addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer call.Close()
+	asked := atomic.Bool{}
+	call.vigil.sign = func(context.Context) error {
+		asked.Store(true)
+		return errs.New(errs.Unavailable, "ping", "")
+	}
+	call.Trust()
+	go func() { // ends when the timer of a vigil would have run
+		<-waiting
+		time.Sleep(2 * c.client.e.waits.silent)
+		close(answer)
+	}()
+	if _, err := call.Do(&Ask{Kind: wire.TStatus}, discard); !errs.IsCode(err, errs.Busy) || asked.Load() {
+		t.Errorf("%v, asked for a sign: %v", err, asked.Load())
 	}
 }
 

@@ -199,6 +199,14 @@ func (c *Call) Stale() bool { return c.reused && !c.answered }
 // Lost tells whether the call was given up because its peer gave no sign of life.
 func (c *Call) Lost() bool { return c.vigil != nil && c.vigil.lost() }
 
+// Trust ends the watch over a call that OpenWatched opened: it can't be made elsewhere
+// any more. It isn't for use while a read is under way.
+func (c *Call) Trust() {
+	if c.vigil != nil {
+		c.vigil.stop()
+	}
+}
+
 // err gives a stream's error its code and the peer's address.
 func (c *Call) err(op string, err error) error {
 	if err == nil {

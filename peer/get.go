@@ -80,7 +80,7 @@ func (c *Client) getAt(ctx context.Context, addr string, watched bool, req *Obje
 	for {
 		open := c.e.Open
 		if watched {
-			open = c.e.openWatched
+			open = c.e.OpenWatched
 		}
 		call, err := open(ctx, addr)
 		if err != nil {

@@ -36,6 +36,7 @@ type vigil struct {
 	timer *time.Timer // guarded by mu
 	reads int         // guarded by mu: grows when a read begins and when it ends; odd: one is under way
 	gone  bool        // guarded by mu: the peer gave no sign
+	over  bool        // guarded by mu: nobody watches any more
 }
 
 func newVigil(w waits, sign func(context.Context) error, end func()) *vigil {
@@ -49,7 +50,9 @@ func newVigil(w waits, sign func(context.Context) error, end func()) *vigil {
 func (v *vigil) begin() {
 	v.mu.Lock()
 	v.reads++
-	v.timer.Reset(v.w.silent)
+	if !v.over {
+		v.timer.Reset(v.w.silent)
+	}
 	v.mu.Unlock()
 }
 
@@ -83,6 +86,13 @@ func (v *vigil) ask() {
 	}
 	v.gone = true
 	v.end()
+}
+
+// stop ends the vigil, not between begin and done.
+func (v *vigil) stop() {
+	v.mu.Lock()
+	v.over = true
+	v.mu.Unlock()
 }
 
 // lost tells whether the vigil has ended the call.
@@ -123,8 +133,9 @@ func (e *Endpoint) Ping(ctx context.Context, addr string) error {
 	return err
 }
 
-// openWatched is Open for a call that could be made at another node as well.
-func (e *Endpoint) openWatched(ctx context.Context, addr string) (*Call, error) {
+// OpenWatched is Open for a call that could be made at another node as well: one that
+// is gone is given up within seconds, with Unavailable, and a slow one is waited for.
+func (e *Endpoint) OpenWatched(ctx context.Context, addr string) (*Call, error) {
 	short, cancel := context.WithTimeout(ctx, e.waits.open)
 	defer cancel()
 	o, err := e.connect(short, addr)
