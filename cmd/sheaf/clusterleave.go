@@ -16,14 +16,16 @@ func (p *program) clusterLeaveCommand() *cli.Command {
 		Description: `Returns when the node has begun; --wait, when all it held is on the others and it has
 left. Its process may be stopped then, and its folders are no longer needed. Objects can
 be read and written all the while. A node that is down can't be asked: when it is gone
-for good, the others make up for its copies by themselves.`,
-		Flags: withClient(&cli.BoolFlag{Name: "wait", Usage: "until it has left"}),
+for good, --force tells the others, who wait for it no longer. What only it holds is lost,
+and it can join again with empty folders only.`,
+		Flags: withClient(&cli.BoolFlag{Name: "wait", Usage: "until it has left"},
+			&cli.BoolFlag{Name: "force", Usage: "at once, without giving anything away"}),
 		Action: func(c *cli.Context) error {
 			a, err := positional(c, 1, 1, "the name of one NODE")
 			if err != nil {
 				return err
 			}
-			o := clusterLeaveOptions{Node: a[0], Wait: c.Bool("wait")}
+			o := clusterLeaveOptions{Node: a[0], Wait: c.Bool("wait"), Force: c.Bool("force")}
 			return withCluster(c.Context, clientOptionsOf(c), func(cl *cluster) error { return p.clusterLeave(c.Context, cl, o) })
 		},
 	}
@@ -31,8 +33,8 @@ for good, the others make up for its copies by themselves.`,
 
 // clusterLeaveOptions say which node leaves.
 type clusterLeaveOptions struct {
-	Node string
-	Wait bool
+	Node        string
+	Wait, Force bool
 }
 
 func (p *program) clusterLeave(ctx context.Context, c *cluster, o clusterLeaveOptions) error {
@@ -42,6 +44,9 @@ func (p *program) clusterLeave(ctx context.Context, c *cluster, o clusterLeaveOp
 	}
 	if n.State == peer.Left {
 		return nil
+	}
+	if o.Force {
+		return forceLeave(ctx, c, n)
 	}
 	if err := c.Leave(ctx, n.Addr); err != nil {
 		return named(err, n.Name)
@@ -77,4 +82,24 @@ func (p *program) clusterLeave(ctx context.Context, c *cluster, o clusterLeaveOp
 			return err
 		}
 	}
+}
+
+// forceLeave makes a node one that has left: it hears it itself, or when it is down any
+// other that can be reached.
+func forceLeave(ctx context.Context, c *cluster, n peer.Node) error {
+	addrs := []string{n.Addr}
+	if n.State == peer.Down {
+		addrs = nil
+		m := c.Map()
+		for _, i := range m.Readable() {
+			addrs = append(addrs, m.Nodes[i].Addr)
+		}
+	}
+	var err error = errs.New(errs.Unavailable, "", "no other node is up")
+	for _, a := range addrs {
+		if err = c.ForceLeave(ctx, a, n.Name); !errs.IsCode(err, errs.Unavailable) {
+			break
+		}
+	}
+	return named(err, n.Name)
 }

@@ -88,6 +88,7 @@ func generate(t *testing.T, dir string) []sample {
 type testbed struct {
 	*network
 	nodes   []*service
+	dirs    []string
 	samples []sample
 	cmap    *peer.Map
 }
@@ -98,7 +99,8 @@ func newTestbed(t *testing.T) *testbed {
 	var list []peer.Node
 	for i := 1; i <= 3; i++ {
 		listen := fmt.Sprintf("%s:%d", address(i), port)
-		args := []string{"serve", "--name", fmt.Sprint("n", i), "--dir", t.TempDir(), "--listen", listen}
+		b.dirs = append(b.dirs, t.TempDir())
+		args := []string{"serve", "--name", fmt.Sprint("n", i), "--dir", b.dirs[i-1], "--listen", listen}
 		if i > 1 {
 			args = append(args, "--join", fmt.Sprintf("%s:%d", address(1), port))
 		}
@@ -280,5 +282,63 @@ func TestLinkCut(t *testing.T) {
 	}
 	if got := b.client("cluster", "status"); strings.Count(got, " up ") != 3 {
 		t.Errorf("cluster status gives %s", got)
+	}
+}
+
+// states waits until the cluster map that n1 has gives the nodes these states.
+func (b *testbed) states(want string) {
+	b.t.Helper()
+	got := ""
+	for deadline := time.Now().Add(hang); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		r := b.try("client", "--endpoint", fmt.Sprintf("%s:%d", address(1), port), "cluster", "map", "--json")
+		var m struct {
+			Nodes []struct{ Name, State string } `json:"nodes"`
+		}
+		if r.status != 0 || json.Unmarshal([]byte(r.out), &m) != nil {
+			continue
+		}
+		got = ""
+		for _, n := range m.Nodes {
+			got += n.Name + " " + n.State + " "
+		}
+		if got = strings.TrimSpace(got); got == want {
+			return
+		}
+	}
+	b.t.Fatalf("the nodes are %q, want %q", got, want)
+}
+
+// A node that is killed is noticed by the others, and by itself when it is back.
+func TestKilledNodeIsNoticed(t *testing.T) {
+	b := newTestbed(t)
+	b.states("n1 up n2 up n3 up")
+	b.nodes[1].stop(syscall.SIGKILL)
+	b.states("n1 up n2 down n3 up")
+	b.client("bucket", "create", "meanwhile")
+	args := []string{"serve", "--dir", b.dirs[1], "--listen", fmt.Sprintf("%s:%d", address(2), port)}
+	b.nodes[1] = b.serve("n2", args...)
+	b.states("n1 up n2 up n3 up")
+	for deadline := time.Now().Add(hang); ; {
+		r := b.try("client", b.connected([]string{"batch", "--id", b.idFor("n2"), b.manifest()})...)
+		if r.status == 0 {
+			b.checkArchive("after the return", r.out, none)
+			break
+		}
+		if r.status != 5 || time.Now().After(deadline) {
+			t.Fatalf("after the return: status %d\n%s", r.status, r.err)
+		}
+	}
+	if got := b.run("client", "--endpoint", fmt.Sprintf("%s:%d", address(2), port), "bucket", "ls"); !strings.Contains(got, "meanwhile") {
+		t.Errorf("the node that was away knows the buckets %q", got)
+	}
+
+	// One that doesn't come back is taken out.
+	b.nodes[1].stop(syscall.SIGKILL)
+	b.states("n1 up n2 down n3 up")
+	b.client("cluster", "leave", "--force", "n2")
+	b.states("n1 up n2 left n3 up")
+	r := b.try("n2", append(args, "--join", fmt.Sprintf("%s:%d", address(1), port))...)
+	if r.status == 0 || !strings.Contains(r.err, "taken out") {
+		t.Errorf("a node that was taken out starts: status %d\n%s", r.status, r.err)
 	}
 }
