@@ -50,6 +50,9 @@ func (p BucketProps) Check() error {
 	if len(p.Backend) > maxBackend {
 		faults = append(faults, fmt.Sprintf("backend is a URL of %d bytes: the limit is %d", len(p.Backend), maxBackend))
 	}
+	if p.Backend != "" && p.Copies > 1 {
+		faults = append(faults, "a bucket with a backend keeps one copy: the backend has the object")
+	}
 	if p.Validate && p.Backend == "" {
 		faults = append(faults, "validate needs a backend")
 	}

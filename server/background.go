@@ -16,7 +16,7 @@ func (n *Node) background() {
 	n.reconciler = newReconciler(n)
 	n.board = newBoard(n)
 	n.scrubber = newScrubber(n)
-	n.metrics.watch(n.registry, n)
+	n.metrics.backgroundMetrics.watch(n.registry, n)
 }
 
 // startBackground sets it going; everything ends with n.ctx and is waited for by Close.

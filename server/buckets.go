@@ -44,6 +44,7 @@ func (n *Node) destroyHere(name string) error {
 		return err
 	}
 	n.shards.forget(name)
+	n.remotes.forget(name)
 	n.log.Info("bucket destroyed", "bucket", name)
 	return nil
 }
@@ -113,11 +114,7 @@ func (n *Node) checkProps(ctx context.Context, bucket string, p peer.BucketProps
 		err = errs.New(errs.InvalidArgument, "bucket properties", fmt.Sprintf("%d copies need %d nodes that are up, and the cluster has %d", p.Copies, p.Copies, up))
 	}
 	if err == nil && p.Backend != "" {
-		if n.checkBackend == nil {
-			err = errs.New(errs.NotSupported, "bucket properties", "this node has no backends")
-		} else {
-			err = n.checkBackend(ctx, p.Backend)
-		}
+		err = n.remotes.check(ctx, p.Backend)
 	}
 	if err != nil {
 		e := errs.Flatten(err)
@@ -190,7 +187,7 @@ func (n *Node) serveBucketDestroy(ctx context.Context, c *peer.ServerCall) error
 	if !ok {
 		return &errs.Error{Code: errs.BucketNotFound, Op: "destroy bucket", Bucket: msg.Name}
 	}
-	if !msg.Force {
+	if !msg.Force && b.Backend == "" { // what a backend has stays there
 		page, err := n.list(ctx, msg.Name, peer.ListOptions{Limit: 1})
 		if err != nil {
 			return err

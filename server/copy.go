@@ -83,9 +83,9 @@ func (n *Node) copy(ctx context.Context, req *peer.CopyRequest, same bool) (peer
 		}
 		return from, nil
 	}
-	put := &peer.PutRequest{Bucket: req.To.Bucket, Object: req.To.Object, Size: from.Size, Sized: true, Attrs: from.Attrs,
+	put := &peer.PutRequest{Bucket: req.To.Bucket, Object: req.To.Object, Size: from.Size, Sized: true, Attrs: untagged(from.Attrs),
 		IfAbsent: req.IfAbsent, IfVersion: req.IfVersion}
-	if same {
+	if same && from.Checksum != 0 { // it isn't known of what comes from a backend
 		put.Sum, put.Summed = from.Checksum, true
 	}
 	info, err := n.put(ctx, put, body)

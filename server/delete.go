@@ -60,6 +60,9 @@ func (n *Node) deleteNow(ctx context.Context, bucket, object string, only uint64
 	if !r.mine() {
 		return r.fail(errs.Unavailable, "the cluster map changed meanwhile", "")
 	}
+	if r.rec.Backend != "" {
+		return n.deleteRemote(ctx, r, only)
+	}
 	a, err := n.known(ctx, r)
 	if err != nil {
 		return err

@@ -80,7 +80,7 @@ func (n *Node) serveHead(ctx context.Context, c *peer.ServerCall) error {
 		return err
 	}
 	return s.each(ctx, func() error {
-		info, err := n.head(ctx, req)
+		info, err := n.head(ctx, s.r, req)
 		if err != nil {
 			return err
 		}
@@ -89,7 +89,10 @@ func (n *Node) serveHead(ctx context.Context, c *peer.ServerCall) error {
 }
 
 // head describes an object or member that lies here.
-func (n *Node) head(ctx context.Context, req *peer.ObjectRequest) (peer.ObjectInfo, error) {
+func (n *Node) head(ctx context.Context, r *route, req *peer.ObjectRequest) (peer.ObjectInfo, error) {
+	if r.rec.Backend != "" {
+		return n.headRemote(ctx, r, req)
+	}
 	if req.Member == "" {
 		info, err := n.store.Stat(req.Bucket, req.Object)
 		return objectInfo(info), err
@@ -104,12 +107,17 @@ func (n *Node) serveMembers(ctx context.Context, c *peer.ServerCall) error {
 	if err != nil {
 		return err
 	}
-	return s.each(ctx, func() error { return n.members(ctx, c, req) },
+	return s.each(ctx, func() error { return n.members(ctx, c, s.r, req) },
 		func(_ int, addr string) error { return n.relay(ctx, c, addr, onward(req)) })
 }
 
 // members lists the members of a shard that lies here.
-func (n *Node) members(ctx context.Context, c *peer.ServerCall, req *peer.ObjectRequest) error {
+func (n *Node) members(ctx context.Context, c *peer.ServerCall, r *route, req *peer.ObjectRequest) error {
+	if r.rec.Backend != "" {
+		if err := n.needKept(ctx, r); err != nil {
+			return err
+		}
+	}
 	obj, x, err := n.shards.open(ctx, req.Bucket, req.Object)
 	if err != nil {
 		return err

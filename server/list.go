@@ -27,13 +27,16 @@ func (n *Node) serveList(ctx context.Context, c *peer.ServerCall) error {
 	if d := req.Options.Delimiter; d != "" && d != "/" {
 		return errs.New(errs.InvalidArgument, "list", "the delimiter is \"/\" or none")
 	}
-	if err := n.needBucket(req.Bucket); err != nil {
-		return err
+	rec, ok := n.state.Load().bucket(req.Bucket)
+	if !ok {
+		return &errs.Error{Code: errs.BucketNotFound, Bucket: req.Bucket}
 	}
 	var page *peer.ListPage
 	var err error
 	if req.Forwarded {
 		page, err = n.listHere(ctx, req.Bucket, req.Options)
+	} else if rec.Backend != "" {
+		page, err = n.listRemote(ctx, rec, req.Options)
 	} else {
 		page, err = n.list(ctx, req.Bucket, req.Options)
 	}

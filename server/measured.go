@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"sheaf/internal/backend"
 	"sheaf/internal/errs"
 	"sheaf/peer"
 )
@@ -18,6 +19,9 @@ func (n *Node) measured(op string, h peer.HandlerFunc) peer.HandlerFunc {
 		}
 		if err != nil && ctx.Err() != nil {
 			err = errs.Wrap(errs.Canceled, op, err) // the caller went away: whatever failed, that is why
+		}
+		if wait := backend.RetryAfter(err); wait > 0 {
+			c.End.Retry = uint64(wait.Milliseconds())
 		}
 		n.metrics.called(op, start, err)
 		if code := errs.CodeOf(err); code == errs.Internal || code == errs.ChecksumMismatch || code == errs.NoSpace {

@@ -26,6 +26,7 @@ type metrics struct {
 	surveys       prometheus.Counter
 	badCopies     prometheus.Counter
 	*backgroundMetrics
+	*remoteMetrics
 }
 
 // backgroundMetrics are the series of work that nobody waits for.
@@ -114,6 +115,7 @@ func newMetrics(r prometheus.Registerer, s *store.Store) *metrics {
 		})
 	}
 	m.backgroundMetrics = newBackgroundMetrics(r)
+	m.remoteMetrics = newRemoteMetrics(r)
 	r.MustRegister(m.calls, m.seconds, m.read, m.written, m.indexBuilds, m.indexLoads,
 		m.stagedCopies, m.droppedCopies, m.earlyEnds, m.halfWrites, m.neighborReads, m.surveys, m.badCopies,
 		space("sheaf_disk_total_bytes", "Size of the file systems of all mountpaths.", func(u store.Usage) int64 { return u.Total }),

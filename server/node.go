@@ -43,8 +43,7 @@ type Node struct {
 	replicas   *semaphore.Weighted // bytes of small objects being received
 	started    time.Time
 
-	// checkBackend refuses a backend's URL that this node can't use; nil when it has none.
-	checkBackend func(ctx context.Context, url string) error
+	remotes *remotes
 
 	phase    atomic.Int32 // serving
 	writes   nameLocks    // held while a write of a name is decided
@@ -106,6 +105,8 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	n.state.Store(st)
 	n.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	n.metrics = newMetrics(n.registry, n.store)
+	n.remotes = newRemotes(n, o.Backend)
+	n.metrics.remoteMetrics.watch(n.registry, n)
 	n.shards = newShards(n.ctx, n.store, o.IndexCache, n.metrics, n.log)
 
 	n.ep, err = peer.NewEndpoint(peer.EndpointOptions{Identity: o.Identity, Listen: o.Listen, Hello: n.hello, Logger: n.log})
@@ -162,6 +163,8 @@ func (n *Node) handle() {
 	h(wire.TCopy, peer.Writer, n.measured("copy", n.serveCopy))
 	h(wire.TRename, peer.Writer, n.measured("rename", n.serveRename))
 	h(wire.TStage, peer.NodeRole, n.measured("stage", n.serveStage))
+	h(wire.TEvict, peer.Writer, n.measured("evict", n.serveEvict))
+	h(wire.TPrefetch, peer.Reader, n.measured("prefetch", n.servePrefetch))
 	h(wire.TGet, peer.Reader, n.measured("get", n.serveGet))
 	h(wire.THead, peer.Reader, n.measured("head", n.serveHead))
 	h(wire.TDelete, peer.Writer, n.measured("delete", n.serveDelete))
@@ -300,6 +303,9 @@ func (n *Node) release() error {
 		all = append(all, n.ep.Close())
 	}
 	n.wg.Wait()
+	if n.remotes != nil {
+		n.remotes.close()
+	}
 	if n.admin != nil {
 		all = append(all, n.admin.close())
 	}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"time"
 
+	"sheaf/internal/backend"
 	"sheaf/internal/errs"
 	"sheaf/internal/names"
 	"sheaf/peer"
@@ -32,7 +33,9 @@ type Options struct {
 	RebalanceObjects int64         // objects a second, likewise, default 50 000; −1: no limit
 	ScrubBytes       int64         // bytes a second that the scrub reads, default 32 MiB; −1: no limit
 	ScrubEvery       time.Duration // from the start of one scrub of all objects to that of the next, default 7 days; −1: no scrub
-	IndexCache       int64         // bytes of shard indexes kept in memory, default 256 MiB
+	Backend          backend.Options
+	FetchAtOnce      int   // objects of remote buckets that are fetched ahead at a time, per batch and for all prefetches, default 16
+	IndexCache       int64 // bytes of shard indexes kept in memory, default 256 MiB
 }
 
 func (o Options) withDefaults() Options {
@@ -57,6 +60,9 @@ func (o Options) withDefaults() Options {
 		if *rate == 0 {
 			*rate = v
 		}
+	}
+	if o.FetchAtOnce == 0 {
+		o.FetchAtOnce = 16
 	}
 	if o.IndexCache == 0 {
 		o.IndexCache = 256 << 20
@@ -105,7 +111,7 @@ func (o Options) Validate() error {
 			}
 		}
 	}
-	for what, n := range map[string]int64{"max batches": int64(o.MaxBatches), "index cache": o.IndexCache, "sender timeout": int64(o.SenderTimeout),
+	for what, n := range map[string]int64{"max batches": int64(o.MaxBatches), "index cache": o.IndexCache, "objects fetched at once": int64(o.FetchAtOnce), "sender timeout": int64(o.SenderTimeout),
 		"join timeout": int64(o.JoinTimeout), "gossip interval": int64(o.GossipEvery), "suspect after": int64(o.SuspectAfter), "drain timeout": int64(o.DrainTimeout)} {
 		if n < 0 {
 			bad("%s is negative", what)
@@ -115,6 +121,9 @@ func (o Options) Validate() error {
 		if n < -1 {
 			bad("%s is negative; −1 stands for none", what)
 		}
+	}
+	if err := o.Backend.Validate(); err != nil {
+		bad("%v", err)
 	}
 	if msg == "" {
 		return nil

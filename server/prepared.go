@@ -16,6 +16,7 @@ const askedAtOnce = 1000
 // what they have of the share's objects, many in one call, ahead of the reading: one by one
 // that would cost a round trip an entry.
 func (s *source) Prepare(ctx context.Context, share []batching.Entry) batching.Source {
+	s.n.fetchAhead(ctx, share)
 	if s.n.trusts() || len(share) < 2 {
 		return s
 	}

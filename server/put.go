@@ -85,6 +85,9 @@ func (n *Node) write(ctx context.Context, w *write, body io.Reader) (store.Info,
 	if err != nil {
 		return store.Info{}, err
 	}
+	if r.rec.Backend != "" {
+		return n.writeRemote(ctx, r, w, body)
+	}
 	if err := r.enough(); err != nil {
 		return store.Info{}, err
 	}

@@ -23,6 +23,7 @@ type search struct {
 	queue []int   // nodes to read from
 	tried []int   // nodes that can't be reached, or whose copy is bad
 	asked answers // what all nodes said; in the last phase
+	again bool    // a bad copy of a remote object was dropped, and the backend is asked
 	moved int     // copies that were gone when they were to be read
 	lacks bool    // this node is to have a copy and hasn't
 	err   error   // the first failure that isn't absence
@@ -36,6 +37,7 @@ const (
 	searchHint                // the nodes that the hint names
 	searchHolders             // the holders of a settled cluster
 	searchAll                 // the nodes that said they have the newest version
+	searchRemote              // the owner, which asks the backend; without it this node does
 	searchEnds
 )
 
@@ -49,6 +51,16 @@ func (n *Node) search(bucket, object string, only bool) (*search, error) {
 		return nil, err
 	}
 	s := &search{n: n, r: r}
+	if r.rec.Backend != "" {
+		s.phase = searchRemote
+		if !only && len(r.holders) > 0 {
+			s.queue = append(s.queue, r.holders[0])
+		}
+		if r.self >= 0 && !slices.Contains(s.queue, r.self) {
+			s.queue = append(s.queue, r.self)
+		}
+		return s, nil
+	}
 	if only {
 		s.phase, s.queue = searchHere, []int{r.self}
 	}
@@ -86,7 +98,7 @@ func (s *search) next(ctx context.Context) (int, error) {
 				s.phase = searchEnds
 			}
 		case s.err != nil:
-			return 0, s.err
+			return 0, s.err // also of a remote bucket
 		default:
 			return 0, s.r.fail(errs.NotFound, "", "")
 		}
@@ -126,7 +138,7 @@ func (s *search) changing(ctx context.Context) []int {
 	req := &peer.ObjectRequest{Kind: wire.THead, Bucket: s.r.bucket, Object: s.r.object, Forwarded: true}
 	var err error
 	if owner == s.r.self {
-		info, err = s.n.head(ctx, req)
+		info, err = s.n.head(ctx, s.r, req)
 	} else {
 		err = s.n.calls.At(ctx, s.r.m.Nodes[owner].Addr, req, func(call *peer.Call, _ wire.Head) error {
 			return call.R.Decode((*peer.ObjectMessage)(&info))
@@ -155,6 +167,9 @@ func (s *search) failed(ctx context.Context, node int, err error) bool {
 		return false
 	}
 	e := errs.Flatten(err)
+	if s.phase == searchRemote {
+		return s.failedRemote(node, err)
+	}
 	switch e.Code {
 	case errs.RangeNotSatisfiable, errs.InvalidArgument, errs.PermissionDenied, errs.NotSupported:
 		return false
@@ -230,7 +245,11 @@ func (s *search) open(ctx context.Context, e *batching.Entry, describe func(peer
 	from := s.r.self
 	err := s.each(ctx, func() (err error) {
 		from = s.r.self
-		info, p, err = s.n.openEntry(ctx, e)
+		if s.phase == searchRemote {
+			info, p, err = s.n.openRemote(ctx, s.r, e, s.r.mine())
+		} else {
+			info, p, err = s.n.openEntry(ctx, e)
+		}
 		return err
 	}, func(node int, addr string) (err error) {
 		from = node

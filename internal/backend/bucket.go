@@ -143,7 +143,12 @@ func (b *Bucket) fail(ctx context.Context, op string, err error) error {
 	}
 	e := b.s.fault(err)
 	if e.Op == "" {
-		e.Op = op + " at " + b.loc.String()
+		e.Op = op
+	}
+	if e.Msg == "" {
+		e.Msg = b.loc.String()
+	} else {
+		e.Msg = b.loc.String() + ": " + e.Msg
 	}
 	return e
 }

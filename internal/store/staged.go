@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"sheaf/internal/errs"
@@ -17,6 +18,9 @@ type StageOptions struct {
 	ModTime  time.Time         // zero: now
 	Version  uint64            // the version that the commit will probably ask for, which spares it a sync; 0: the store's guess
 	Relaxed  bool              // nothing is synced: a power cut may lose the object, or leave the older one
+	// Progress, when set, is told after each piece how many bytes of the work file can be
+	// read. The file is the store's: who wants to go on reading it duplicates its descriptor.
+	Progress func(f *os.File, size int64)
 }
 
 // Staged is an object whose bytes are on disk and which has no name yet. It belongs to one
@@ -76,7 +80,7 @@ func (b *bucket) stage(ctx context.Context, name string, r io.Reader, o StageOpt
 
 func (t *Staged) take(ctx context.Context, r io.Reader, o StageOptions, custom string) error {
 	w := t.w
-	if err := w.fill(ctx, r, o.Size); err != nil {
+	if err := w.fill(ctx, r, o.Size, o.Progress); err != nil {
 		return err
 	}
 	if o.Checksum != nil && *o.Checksum != w.attr.checksum {
@@ -104,6 +108,20 @@ func (t *Staged) take(ctx context.Context, r io.Reader, o StageOptions, custom s
 // Info describes what was staged; its Version is the one that Commit(0) will give it
 // unless a newer one is there.
 func (t *Staged) Info() Info { return t.w.attr.info(t.name) }
+
+// Payload reads the bytes that were staged, until Commit or Discard.
+func (t *Staged) Payload() io.ReadSeeker { return io.NewSectionReader(t.w.f, 0, t.w.attr.size) }
+
+// SetAttrs replaces the custom attributes before the commit, which then syncs once more.
+func (t *Staged) SetAttrs(attrs map[string]string) error {
+	custom, err := encodeCustom(attrs)
+	if err != nil {
+		return fail("stage", t.b.name, t.name, err)
+	}
+	t.w.attr.custom = custom
+	t.w.attr.version = 0 // what is written in the file isn't what the commit wants
+	return nil
+}
 
 // Commit gives the object its name. With a version of 0 the store picks one above every
 // version of the name that it knows; with another that isn't above them, what is there

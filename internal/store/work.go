@@ -54,8 +54,11 @@ func (w *work) current() error {
 	return nil
 }
 
+// livePiece is the most bytes that somebody who reads a file as it grows waits for.
+const livePiece = 64 << 10
+
 // fill streams r into the file and sets size and checksum. A size of -1 is unknown.
-func (w *work) fill(ctx context.Context, r io.Reader, size int64) error {
+func (w *work) fill(ctx context.Context, r io.Reader, size int64, progress func(*os.File, int64)) error {
 	if size >= reserveFrom {
 		err := unix.Fallocate(int(w.f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, size)
 		if errs.CodeOf(err) == errs.NoSpace || errs.CodeOf(err) == errs.TooLarge {
@@ -67,8 +70,12 @@ func (w *work) fill(ctx context.Context, r io.Reader, size int64) error {
 	hash := w.s.hashers.Get().(*xxh3.Hasher)
 	defer w.s.hashers.Put(hash)
 	hash.Reset()
+	piece := buf[:]
+	if progress != nil {
+		piece = buf[:livePiece]
+	}
 	for end := false; !end; {
-		n, err := w.gather(ctx, r, buf[:])
+		n, err := w.gather(ctx, r, piece)
 		if end = err == io.EOF; err != nil && !end {
 			return err
 		}
@@ -83,6 +90,9 @@ func (w *work) fill(ctx context.Context, r io.Reader, size int64) error {
 		}
 		if err != nil {
 			return diskFault(w.br.mount.watch(err))
+		}
+		if progress != nil && n > 0 {
+			progress(w.f, w.attr.size)
 		}
 	}
 	if size >= 0 && w.attr.size < size {
