@@ -86,18 +86,9 @@ func (n *Node) list(ctx context.Context, bucket string, o peer.ListOptions) (*pe
 	if err != nil {
 		return nil, err
 	}
-	spare := max(b.Copies, 1) - 1 // so many nodes may be missing
-	var nodes []peer.Node
-	for _, node := range st.Map.Nodes {
-		switch {
-		case node.State.Readable():
-			nodes = append(nodes, node)
-		case node.State == peer.Down:
-			if spare--; spare < 0 {
-				return nil, &errs.Error{Code: errs.Unavailable, Op: "list", Bucket: bucket, Node: node.Name,
-					Msg: fmt.Sprintf("node %s is down, and may alone hold some of the objects", node.Name)}
-			}
-		}
+	nodes, spare, err := listNodes(st.Map, max(b.Copies, 1))
+	if err != nil {
+		return nil, err
 	}
 	// As long as objects are on their way, a node may have an old copy of what another
 	// knows to be deleted.
@@ -133,6 +124,24 @@ func (n *Node) list(ctx context.Context, bucket string, o peer.ListOptions) (*pe
 		page.Token = listToken(bucket, o, page.Token)
 	}
 	return page, nil
+}
+
+// listNodes gives the nodes to ask, and how many of them may fail to answer: with several
+// copies of each object a node may be missing as long as others have all it has.
+func listNodes(m *peer.Map, copies int) (nodes []peer.Node, spare int, err error) {
+	spare = copies - 1
+	for _, node := range m.Nodes {
+		switch {
+		case node.State.Readable():
+			nodes = append(nodes, node)
+		case node.State == peer.Down:
+			if spare--; spare < 0 {
+				return nil, 0, &errs.Error{Code: errs.Unavailable, Op: "list", Node: node.Name,
+					Msg: fmt.Sprintf("node %s is down, and may alone hold some of the objects", node.Name)}
+			}
+		}
+	}
+	return nodes, spare, nil
 }
 
 // listChunk is how many lines each node is first asked for: its share of the page and a

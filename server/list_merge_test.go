@@ -220,6 +220,45 @@ func TestListMergeCost(t *testing.T) {
 	}
 }
 
+func TestListNodes(t *testing.T) {
+	for _, c := range []struct {
+		states string // of nodes a, b, …: u(p) l(eaving) d(own) g(one)
+		copies int
+		want   string // nodes asked
+		spare  int
+		blame  string
+	}{
+		{"uuu", 1, "abc", 0, ""},
+		{"uuu", 3, "abc", 2, ""},
+		{"ulg", 1, "ab", 0, ""},
+		{"udu", 1, "", 0, "b"},
+		{"udu", 2, "ac", 0, ""},
+		{"udul", 3, "acd", 1, ""},
+		{"udud", 2, "", 0, "d"},
+	} {
+		var nodes []peer.Node
+		for i, s := range c.states {
+			state := map[rune]peer.NodeState{'u': peer.Up, 'l': peer.Leaving, 'd': peer.Down, 'g': peer.Left}[s]
+			nodes = append(nodes, peer.Node{Name: string(rune('a' + i)), State: state})
+		}
+		got, spare, err := listNodes(peer.NewMap("c", 1, nodes), c.copies)
+		asked := ""
+		for _, n := range got {
+			asked += n.Name
+		}
+		if asked != c.want || spare != c.spare {
+			t.Errorf("%s, %d copies: asked %q, spare %d", c.states, c.copies, asked, spare)
+		}
+		if c.blame == "" {
+			if err != nil {
+				t.Errorf("%s, %d copies: %v", c.states, c.copies, err)
+			}
+		} else if e := errs.Flatten(err); e.Code != errs.Unavailable || e.Node != c.blame {
+			t.Errorf("%s, %d copies: %v", c.states, c.copies, err)
+		}
+	}
+}
+
 func TestListToken(t *testing.T) {
 	o := peer.ListOptions{Prefix: "p/", Delimiter: "/"}
 	o.Token = listToken("b", o, "p/last/")
