@@ -37,6 +37,7 @@ func workloads() []workload {
 	return []workload{
 		{"files", "small files: the mount one by one, one batch through the mount, one over QUIC", runFiles},
 		{"dtmemory", "memory of the Designated Target during batches of 1 MiB entries", runDTMemory},
+		{"list", "listings: pages at the beginning, middle and end, folders, by size of the bucket", runList},
 		{"getbatch", "GET one by one, GET in parallel and GetBatch, by size and number of clients", runGetBatch},
 		{"put", "PUT of 10 KiB objects, sync and relaxed, against files with the same promises", runPut},
 		{"large", "PUT and GET of one object of 1 GiB: speed, and memory of both ends", runLarge},

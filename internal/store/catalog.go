@@ -157,7 +157,7 @@ func (c *catalog) usable() error {
 // What is on disk stays as it is: the next open finds what a crash would have left. It may
 // be called from anywhere, pebble's own goroutines and locks included.
 func (c *catalog) fail(err error) error {
-	err = fmt.Errorf("the catalog of folder %q has failed: %w", c.root, err)
+	err = fmt.Errorf("folder %q: %w: %w", c.root, errCatalogFailed, err)
 	if !c.broken.CompareAndSwap(nil, &err) {
 		return c.usable()
 	}

@@ -72,6 +72,10 @@ func (l pebbleLog) Fatalf(format string, a ...any) { l.c.fail(fmt.Errorf(format,
 // errDamaged: the catalog isn't what a catalog wrote.
 var errDamaged = errors.New("the catalog is damaged")
 
+// errCatalogFailed: something of the catalog couldn't be written. Its mountpath is out of
+// use until it is enabled anew, which checks the catalog, or the next start.
+var errCatalogFailed = errors.New("the catalog has failed")
+
 // damaged tells whether an error says that the catalog must be made anew.
 func damaged(err error) bool {
 	return errors.Is(err, errDamaged) || pebble.IsCorruptionError(err)

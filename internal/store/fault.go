@@ -48,7 +48,7 @@ func (m *mountpath) enabled() bool { return m.down.Load() == nil }
 
 // watch passes on the error of a call on the mountpath. A device's fault takes it out of use.
 func (m *mountpath) watch(err error) error {
-	if err == nil || isDown(err) || !deviceFault(err) && !damaged(err) {
+	if err == nil || isDown(err) || !deviceFault(err) && !damaged(err) && !errors.Is(err, errCatalogFailed) {
 		return err
 	}
 	m.s.disable(m, &fault{err: err})
