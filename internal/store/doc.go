@@ -2,6 +2,8 @@
 //
 //	server ──▶ Store ──HRW over mountpaths──▶ <mountpath>/
 //	                                            .sheaf-mountpath          identity, lock
+//	                                            .sheaf-catalog/           names and tombstones in order
+//	                                            .sheaf-clean              the catalog agrees with the files
 //	                                            @sheaf/<bucket>/
 //	  Put ─▶ work file ─▶ xxh3, attribute,        %wk/w1f                 work files
 //	         fsync, rename, fsync of folder ─▶    %ob/train/0001.tar      objects under their own names
@@ -27,6 +29,15 @@
 // possible place and then removes the others, a delete removes the least preferred
 // first: a crash in the middle leaves what was there before or what was asked for,
 // never an older version.
+//
+// # Catalog
+//
+// Each mountpath has a catalog of its files, in the order of names, which listings and
+// look-ups read, and which keeps the tombstones. The files are right: a commit notes the
+// object when its file is in place, and after anything but a clean close the catalog is
+// checked against the files before the store opens. A delete is the other way round: the
+// tombstone is durable before the file goes, and a file that a newer tombstone finds at
+// the check is removed.
 //
 // # Invariants
 //
