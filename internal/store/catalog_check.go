@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -365,96 +364,4 @@ func (br *branch) there(name string) (bool, error) {
 		}
 	}
 	return false, nil
-}
-
-// bury removes the files for which another mountpath has a newer tombstone, and the
-// tombstones for which another has a newer file.
-func (b *bucket) bury(ctx context.Context) error {
-	if len(b.branches) == 1 {
-		return nil
-	}
-	for _, br := range b.branches {
-		if !br.mount.enabled() {
-			continue
-		}
-		var dead []Record
-		err := br.mount.catalog.Load().tombs(b.name, func(r Record) bool {
-			dead = append(dead, r)
-			return ctx.Err() == nil
-		})
-		if err = br.mount.watch(err); err != nil && !isDown(err) {
-			return err
-		}
-		for _, t := range dead {
-			if err := b.buryOne(br, t); err != nil && !isDown(err) {
-				return err
-			}
-		}
-	}
-	return ctx.Err()
-}
-
-func (b *bucket) buryOne(br *branch, t Record) error {
-	for _, other := range b.branches {
-		if !other.mount.enabled() {
-			continue
-		}
-		r, ok, err := other.mount.catalog.Load().get(b.name, t.Name)
-		switch err = other.mount.watch(err); {
-		case isDown(err):
-		case err != nil:
-			return err
-		case other == br || !ok || r.Deleted:
-		case r.Version > t.Version:
-			if err := br.mount.watch(br.mount.catalog.Load().del(b.name, t.Name)); err != nil {
-				return err
-			}
-		default:
-			at := []place{other.long(t.Name)}
-			if p, ok := other.plain(t.Name); ok {
-				at = []place{p, at[0]}
-			}
-			at = slices.DeleteFunc(at, func(p place) bool { _, err := os.Lstat(p.path); return err != nil })
-			if err := b.removeAll(t.Name, at, other); err != nil {
-				return err
-			}
-			if err := other.mount.watch(other.mount.catalog.Load().del(b.name, t.Name)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// attr reads the attribute without opening the file.
-func (p place) attr() (attr, error) {
-	return readAttr(func(b []byte) (int, error) { return unix.Lgetxattr(p.path, attrKey, b) })
-}
-
-// readDir calls f for each entry of a folder, in no order. A folder that isn't there,
-// or isn't one, has none.
-func readDir(ctx context.Context, dir string, f func(os.DirEntry) error) error {
-	d, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ENAMETOOLONG) || errors.Is(err, unix.ELOOP) {
-		return nil
-	} else if err != nil {
-		return err
-	}
-	defer d.Close()
-	for {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		entries, err := d.ReadDir(1024)
-		for _, e := range entries {
-			if err := f(e); err != nil {
-				return err
-			}
-		}
-		if err == io.EOF || errors.Is(err, unix.ENOENT) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-	}
 }

@@ -68,9 +68,11 @@ func newCatalogWalk(c *catalog, bucket string, q query) (*catalogWalk, error) {
 	if q.dead {
 		spaces = append(spaces, spaceTomb)
 	}
+	var first *spaceWalk // the others see what it sees, so that no name is between two spaces
 	for _, space := range spaces {
-		s, err := newSpaceWalk(c, space, bucket, q)
+		s, err := newSpaceWalk(c, space, bucket, q, first)
 		if err == nil {
+			first = s
 			err = w.add(s)
 		}
 		if err != nil {
@@ -95,15 +97,20 @@ type spaceWalk struct {
 	base  []byte // what the bucket's keys begin with
 	it    *pebble.Iterator
 	seek  []byte // where to go on; nil: at the next key
-	begun bool
 }
 
 var _ walker = (*spaceWalk)(nil)
 
-func newSpaceWalk(c *catalog, space byte, bucket string, q query) (*spaceWalk, error) {
+func newSpaceWalk(c *catalog, space byte, bucket string, q query, like *spaceWalk) (_ *spaceWalk, err error) {
 	base, _ := bucketBounds(space, bucket)
 	low := append(base[:len(base):len(base)], q.prefix...)
-	it, err := c.db.NewIter(&pebble.IterOptions{LowerBound: low, UpperBound: pastPrefix(low)})
+	o := &pebble.IterOptions{LowerBound: low, UpperBound: pastPrefix(low)}
+	var it *pebble.Iterator
+	if like == nil {
+		it, err = c.db.NewIter(o)
+	} else {
+		it, err = like.it.Clone(pebble.CloneOptions{IterOptions: o})
+	}
 	if err != nil {
 		return nil, c.readFault(err)
 	}

@@ -284,3 +284,8 @@ func (b *bucket) copies(name string) (k known, err error) {
 	}
 	return k, nil
 }
+
+// attr reads the attribute without opening the file.
+func (p place) attr() (attr, error) {
+	return readAttr(func(b []byte) (int, error) { return unix.Lgetxattr(p.path, attrKey, b) })
+}
