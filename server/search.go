@@ -19,6 +19,7 @@ type search struct {
 	n     *Node
 	r     *route
 	phase searchPhase
+	near  bool    // a copy here is as good as the owner's
 	hint  answers // what all nodes said shortly before; nil for nothing
 	queue []int   // nodes to read from
 	tried []int   // nodes that can't be reached, or whose copy is bad
@@ -150,12 +151,16 @@ func (s *search) changing(ctx context.Context) []int {
 	return []int{owner}
 }
 
-// inOrder leaves out the nodes that were tried, and puts this one behind the others when
-// its copy is known to be bad.
+// inOrder leaves out the nodes that were tried. It puts this one behind the others when its
+// copy is known to be bad, and before them when it is as good.
 func (s *search) inOrder(nodes []int) []int {
 	nodes = slices.DeleteFunc(slices.Clone(nodes), func(i int) bool { return slices.Contains(s.tried, i) })
-	if i := slices.Index(nodes, s.r.self); i >= 0 && s.n.suspect(s.r.bucket, s.r.object) {
+	switch i := slices.Index(nodes, s.r.self); {
+	case i < 0:
+	case s.n.suspect(s.r.bucket, s.r.object):
 		nodes = append(slices.Delete(nodes, i, i+1), s.r.self)
+	case s.near:
+		nodes = slices.Insert(slices.Delete(nodes, i, i+1), 0, s.r.self)
 	}
 	return nodes
 }

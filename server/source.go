@@ -36,6 +36,9 @@ func (s *source) open(ctx context.Context, e *batching.Entry, h *hint) (batching
 	if err != nil {
 		return batching.Payload{}, err
 	}
+	// Whoever is asked for an entry that it doesn't own is asked because the owner is silent:
+	// its own copy costs no wait for that.
+	search.near = true
 	if h != nil && h.m == search.r.m {
 		search.hint = h.answers
 	}
