@@ -75,7 +75,7 @@ one object, as 'sheaf bucket show --json' gives it.`,
 				}
 				return p.bucketShow(c.Context, clientOptionsOf(c), bucketShowOptions{Name: name, JSON: c.Bool("json")})
 			},
-		}, {
+		}, p.bucketPrefetchCommand(), {
 			Name: "rm", Usage: "remove a bucket, refusing one that holds objects", ArgsUsage: "NAME",
 			Flags: withClient(&cli.BoolFlag{Name: "force", Usage: "with all its objects"}),
 			Action: func(c *cli.Context) error {

@@ -72,6 +72,7 @@ func TestObjects(t *testing.T) {
 	sub("endpoint and certs", func(t *testing.T, u *user) { testClientFlags(t, u, up.ready()) })
 	sub("bucket properties", testBucketProps)
 	sub("conditions", testConditions)
+	sub("remote", testRemote)
 	sub("cp and mv", testCopyMove)
 	sub("roles", testRoles)
 	sub("cluster", testCluster)

@@ -31,7 +31,7 @@ func (p *program) app() *cli.App {
 		Flags:       clientFlags(),
 		Commands: []*cli.Command{
 			p.upCommand(), p.serveCommand(), p.mountCommand(), p.umountCommand(),
-			p.bucketCommand(), p.putCommand(), p.getCommand(), p.lsCommand(), p.statCommand(), p.cpCommand(), p.mvCommand(), p.rmCommand(),
+			p.bucketCommand(), p.putCommand(), p.getCommand(), p.lsCommand(), p.statCommand(), p.cpCommand(), p.mvCommand(), p.rmCommand(), p.evictCommand(),
 			p.batchCommand(), p.clusterCommand(), p.certCommand(), p.versionCommand(),
 		},
 		Writer:                    p.stdout,

@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"sheaf/internal/backend"
 	"sheaf/peer"
 	"sheaf/server"
 )
@@ -32,6 +33,7 @@ command line wins over the environment, and that over the file.`,
 			&cli.StringFlag{Name: "scrub-rate", Usage: "bytes a second, `SIZE`, that the node reads to compare what is on its disks with its checksums; none for no limit",
 				Value: "32MiB", EnvVars: []string{"SHEAF_SCRUB_RATE"}},
 			&cli.StringFlag{Name: "scrub-every", Usage: "`D` from one start of that to the next, as in 168h; none for never", Value: "168h", EnvVars: []string{"SHEAF_SCRUB_EVERY"}},
+			&cli.StringSliceFlag{Name: "backend-root", Usage: "let file:// backends of buckets lie in `DIR`; may be given several times, without it there are none"},
 			&cli.StringFlag{Name: configFlag, Usage: "read flags from `FILE`", EnvVars: []string{"SHEAF_CONFIG"}},
 			certsFlag(),
 		}, logFlags("info")...),
@@ -47,6 +49,7 @@ command line wins over the environment, and that over the file.`,
 			o := serveOptions{Log: logOptionsOf(c), Node: server.Options{
 				Name: c.String("name"), Dirs: c.StringSlice("dir"), Listen: c.String("listen"), Advertise: c.String("advertise"),
 				Admin: c.String("admin"), Join: c.StringSlice("join"),
+				Backend: backend.Options{Roots: c.StringSlice("backend-root")},
 			}}
 			if len(o.Node.Dirs) == 0 {
 				return usagef(c, "want --dir")

@@ -83,7 +83,8 @@ func (p *program) up(ctx context.Context, o upOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	local, err := server.StartLocal(ctx, server.LocalOptions{Nodes: o.Nodes, Dir: o.Dir, Listen: o.Listen, Identity: id, Logger: log})
+	local, err := server.StartLocal(ctx, server.LocalOptions{Nodes: o.Nodes, Dir: o.Dir, Listen: o.Listen, Identity: id, Logger: log,
+		Adjust: func(_ int, no *server.Options) { no.Backend.AnyFolder = true }}) // all is the user's own here
 	if err != nil {
 		return err
 	}
