@@ -2,6 +2,7 @@
 //
 //	server ──▶ Store ──HRW over mountpaths──▶ <mountpath>/
 //	                                            .sheaf-mountpath          identity, lock
+//	                                            .sheaf-layout             which mountpaths there are
 //	                                            .sheaf-catalog/           names and tombstones in order
 //	                                            .sheaf-clean              the catalog agrees with the files
 //	                                            @sheaf/<bucket>/
@@ -39,9 +40,27 @@
 // tombstone is durable before the file goes, and a file that a newer tombstone finds at
 // the check is removed.
 //
+// # Versions
+//
+// Of two writes, or a write and a delete, the higher version stays, in whatever order
+// they come. A delete is a tombstone, on disk before the file is removed. Stage brings the
+// bytes to disk and Commit gives them a name and a version, so that a write on several
+// nodes can settle its version in between.
+//
+// # Mountpaths
+//
+// A device's error disables a mountpath. Its names are then Unavailable, unless a newer
+// version is written to the next mountpath in HRW order; as long as every object lies on
+// the first of the mountpaths in use when it was written, a name can only be lost on one
+// that comes before all in use, and any other is NotFound. When a mountpath comes into use
+// the objects are scattered: searches look everywhere and the highest version counts, until
+// Resilver has moved everything to where it belongs. Each mountpath keeps a copy of the
+// layout, so that a start knows of a disk that is gone and of objects that are scattered.
+//
 // # Invariants
 //
-//   - What Put acknowledged is on disk: data, attribute, name, and every folder above.
+//   - What Put acknowledged is on disk, unless it was relaxed: data, attribute, name, and every
+//     folder above.
 //     A folder that others can see is durable; it is made and synced under branch.tree.
 //   - A failed Put leaves no file and leaves the older object as it was. After a
 //     failed fsync nothing is tried again on that file.

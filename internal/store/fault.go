@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -11,9 +12,16 @@ import (
 
 // fault is why a mountpath isn't used.
 type fault struct {
-	err    error
-	byHand bool
+	err     error
+	byHand  bool
+	passing bool // the disk is well, only its catalog isn't: the store tries again by itself
 }
+
+// A mountpath whose catalog failed is tried again after a while, and then less often.
+const (
+	reviveFirst = time.Second
+	reviveLast  = time.Minute
+)
 
 // downError is the error of a call that met a mountpath which isn't used (any more).
 type downError struct{ err error }
@@ -48,11 +56,23 @@ func (m *mountpath) enabled() bool { return m.down.Load() == nil }
 
 // watch passes on the error of a call on the mountpath. A device's fault takes it out of use.
 func (m *mountpath) watch(err error) error {
-	if err == nil || isDown(err) || !deviceFault(err) && !damaged(err) && !errors.Is(err, errCatalogFailed) {
+	if err == nil || isDown(err) {
 		return err
 	}
-	m.s.disable(m, &fault{err: err})
-	return m.unavailable()
+	switch c := m.catalog.Load(); {
+	case deviceFault(err):
+		m.s.disable(m, &fault{err: err})
+	case c != nil && c.usable() != nil:
+		// It met a full disk or a process short of files in the middle of its own work, or it
+		// is damaged. Opened anew it is compared with the files.
+		m.s.disable(m, &fault{err: err, passing: true})
+	default:
+		return err
+	}
+	if down := m.unavailable(); down != nil {
+		return down
+	}
+	return err
 }
 
 // unavailable is the error of a call that needs the mountpath; nil when it is in use.
@@ -75,26 +95,63 @@ func (m *mountpath) try(op, path string) error {
 // disable takes a mountpath out of use. What it holds counts as unknown from then on,
 // and new objects go to the others.
 func (s *Store) disable(m *mountpath, f *fault) {
+	if s.enter() != nil {
+		return // an object that is still read; the folders aren't the store's any more
+	}
+	defer s.calls.Done()
 	s.layoutMu.Lock()
 	defer s.layoutMu.Unlock()
 	if !m.enabled() {
 		return
 	}
 	// The others learn it before anything is written that belongs on this one.
-	s.saveLayout(map[*mountpath]*fault{m: f})
+	if f.passing {
+		s.scattered.Store(len(s.mounts) > 1)
+		s.saveLayout(nil)
+	} else {
+		s.saveLayout(map[*mountpath]*fault{m: f})
+	}
 	m.down.Store(f)
 	s.changes.Add(1)
 	if f.byHand {
 		s.log.Warn("mountpath disabled by hand", "folder", m.dir)
 		return
 	}
-	s.log.Error("mountpath disabled: its disk fails", "folder", m.dir, "err", f.err)
+	s.log.Error("mountpath disabled: its disk or catalog fails", "folder", m.dir, "err", f.err)
 	if s.onFault != nil {
 		s.calls.Add(1)
 		go func() { // ends with the call; Close waits for it
 			defer s.calls.Done()
 			s.onFault(m.dir, f.err)
 		}()
+	}
+	if f.passing {
+		s.calls.Add(1)
+		go func() { // ends when the mountpath is in use again, or the store closes, which waits for it
+			defer s.calls.Done()
+			s.revive(m, f)
+		}()
+	}
+}
+
+// revive tries to bring a mountpath back into use whose catalog failed.
+func (s *Store) revive(m *mountpath, f *fault) {
+	for wait := reviveFirst; ; wait = min(2*wait, reviveLast) {
+		select {
+		case <-s.quit:
+			return
+		case <-time.After(wait):
+		}
+		s.admin.Lock()
+		var err error
+		if m.down.Load() == f {
+			err = s.enable(m)
+		}
+		s.admin.Unlock()
+		if err == nil {
+			return
+		}
+		s.log.Warn("a mountpath can't be brought back", "folder", m.dir, "err", err)
 	}
 }
 

@@ -54,6 +54,7 @@ type Store struct {
 	workID atomic.Uint64
 	loose  atomic.Bool    // a relaxed write was made since Open, so what is in place may not be durable
 	calls  sync.WaitGroup // every call under way; Close waits for it
+	quit   chan struct{}  // closed by Close
 
 	// scattered: an object may lie on another mountpath than HRW says, and older versions
 	// of it on others; so a search looks everywhere. It is set before a mountpath comes into use
@@ -101,12 +102,15 @@ func Open(o Options) (_ *Store, err error) {
 		provider: names.Local,
 		disk:     disk{sync: (*os.File).Sync, syncDir: syncDir},
 		buckets:  map[string]*bucket{},
+		quit:     make(chan struct{}),
 	}
 	s.folders = &folderSyncs{do: func(dir string) error { return s.disk.syncDir(dir) }, folders: map[string]*folderSync{}}
 	s.buffers.New = func() any { return new([bufferSize]byte) }
 	s.hashers.New = func() any { return xxh3.New() }
 	defer func() {
 		if err != nil {
+			close(s.quit)
+			s.calls.Wait()
 			for _, m := range s.mounts {
 				m.close()
 			}
@@ -143,6 +147,7 @@ func (s *Store) Close() error {
 	if was {
 		return nil
 	}
+	close(s.quit)
 	s.calls.Wait()
 	var all []error
 	for _, m := range s.mounts {
