@@ -372,17 +372,15 @@ func (r *reconciler) status() peer.TaskStatus {
 // renew gives this node's record a new epoch, which makes all nodes reconcile.
 func (n *Node) renew(ctx context.Context) error {
 	_, err := n.change(func(st *state) (*state, bool) {
-		i := st.Map.Find(st.Name)
-		if i < 0 {
+		me := st.Map.Nodes[st.Map.Find(st.Name)] // enterMap came before
+		if me.State == peer.Left {
 			return st, false
 		}
-		me := st.Map.Nodes[i]
-		me.Epoch = nextEpoch(me.Epoch)
+		me.Epoch++
 		return st.with(me), true
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		n.push(ctx)
 	}
-	n.push(ctx)
-	return nil
+	return err
 }
