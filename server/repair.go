@@ -327,6 +327,11 @@ func (n *Node) fetch(ctx context.Context, p *placement, node string, k passName,
 		return mine, err
 	}
 	defer st.Discard()
+	unlock, err := n.writes.lock(ctx, k.bucket, k.name)
+	if err != nil {
+		return mine, err
+	}
+	defer unlock()
 	if bad && info.Version <= mine.Version {
 		if err := n.store.Remove(k.bucket, k.name, mine.Version); err != nil && !errs.IsCode(err, errs.NotFound) {
 			return mine, err

@@ -200,6 +200,11 @@ func (n *Node) takeReplica(ctx context.Context, req *peer.ReplicateRequest, body
 	n.metrics.replicas.Inc()
 	defer n.strayed(req.Bucket, req.Info.Name)
 	if req.Deleted {
+		unlock, err := n.writes.lock(ctx, req.Bucket, req.Info.Name)
+		if err != nil {
+			return 0, err
+		}
+		defer unlock()
 		return n.bury(req.Bucket, req.Info.Name, req.Info.Version)
 	}
 	st, err := n.store.Stage(ctx, req.Bucket, req.Info.Name, body, store.StageOptions{Size: req.Info.Size, Checksum: &req.Info.Checksum,
@@ -208,6 +213,13 @@ func (n *Node) takeReplica(ctx context.Context, req *peer.ReplicateRequest, body
 		return 0, err
 	}
 	defer st.Discard()
+	// A write that this node coordinates has looked at what is here: what comes between
+	// that and its commit it would take for another write.
+	unlock, err := n.writes.lock(ctx, req.Bucket, req.Info.Name)
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
 	info, err := st.Commit(req.Info.Version, store.Condition{})
 	n.metrics.replicaBytes.Add(float64(req.Info.Size))
 	return info.Version, err
