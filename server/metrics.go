@@ -34,7 +34,7 @@ type backgroundMetrics struct {
 	passes, reconcileSent, reconcileSentObjects, reconcileRemoved, reconcileFailed prometheus.Counter
 	replicas, replicaBytes                                                         prometheus.Counter
 	repaired, repairsFailed, replaced                                              prometheus.Counter
-	tombstonesForgotten                                                            prometheus.Counter
+	tombstonesForgotten, resilverMoved                                             prometheus.Counter
 	scrubRounds, scrubObjects, scrubBytes, scrubCorrupt                            prometheus.Counter
 }
 
@@ -56,6 +56,7 @@ func newBackgroundMetrics(r prometheus.Registerer) *backgroundMetrics {
 		repairsFailed:        c("sheaf_repair_failed_total", "Attempts at that which failed; they are made again."),
 		replaced:             c("sheaf_repair_replaced_total", "Copies of this node replaced by another node's."),
 		tombstonesForgotten:  c("sheaf_tombstones_forgotten_total", "Deletions that no node needs to know of any more."),
+		resilverMoved:        c("sheaf_resilver_moved_total", "Objects moved to the mountpath of this node that they belong on."),
 		scrubRounds:          c("sheaf_scrub_rounds_total", "Rounds of reading all objects and comparing their checksums."),
 		scrubObjects:         c("sheaf_scrub_objects_total", "Objects read by the scrub."),
 		scrubBytes:           c("sheaf_scrub_bytes_total", "Payload bytes read by the scrub."),
@@ -77,6 +78,10 @@ func (m *backgroundMetrics) watch(r prometheus.Registerer, n *Node) {
 	g("sheaf_reconcile_active", "1 while a pass is under way.", func() float64 { return truth(n.reconciler.status().Active) })
 	g("sheaf_settled", "1 when all objects are known to lie with their holders.", func() float64 { return truth(n.settled()) })
 	g("sheaf_repair_waiting", "Names whose copies are to be compared and brought in order.", func() float64 { return float64(n.reconciler.repairs.waiting()) })
+	g("sheaf_mountpaths_disabled", "Mountpaths of this node that are out of use: by hand, or because their disk fails.", func() float64 {
+		all := n.store.Mountpaths()
+		return float64(len(all) - len(disks(all)))
+	})
 	g("sheaf_scrub_lost", "Objects on this node that are damaged and of which no other node has a copy.", func() float64 { return float64(n.reconciler.repairs.lost()) })
 }
 

@@ -40,6 +40,7 @@ type Node struct {
 	reconciler *reconciler
 	board      *board
 	scrubber   *scrubber
+	resilverer *resilverer
 	replicas   *semaphore.Weighted // bytes of small objects being received
 	started    time.Time
 
@@ -80,13 +81,14 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 		return nil, err
 	}
 	n := &Node{o: o, log: o.Logger, started: time.Now(), registry: prometheus.NewRegistry(), current: make(chan struct{}), gone: make(chan struct{}), catchup: newCatchup()}
+	n.resilverer = newResilverer(n)
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
 			n.release()
 		}
 	}()
-	if n.store, err = store.Open(store.Options{Dirs: o.Dirs, Logger: o.Logger}); err != nil {
+	if n.store, err = store.Open(store.Options{Dirs: o.Dirs, Logger: o.Logger, OnMountpathFault: n.diskFault}); err != nil {
 		return nil, err
 	}
 	st, err := loadState(o.Dirs)
@@ -176,6 +178,8 @@ func (n *Node) handle() {
 	h(wire.TReplicate, peer.NodeRole, n.serveReplicate)
 	h(wire.TSettled, peer.NodeRole, n.serveSettled)
 	h(wire.TRebalance, peer.Admin, n.serveRebalance)
+	h(wire.TMountpathList, peer.Admin, n.serveMountpaths)
+	h(wire.TMountpathSet, peer.Admin, n.serveSetMountpath)
 	h(wire.TLeave, peer.Admin, n.serveLeave)
 }
 
@@ -310,6 +314,7 @@ func (n *Node) release() error {
 		all = append(all, n.admin.close())
 	}
 	if n.store != nil {
+		n.noteEnd()
 		all = append(all, n.store.Close())
 	}
 	return errors.Join(all...)

@@ -124,13 +124,15 @@ var calls = map[wire.Type]callRow{
 	wire.TReplicate: {peer.NodeRole, always, body(func(b string) wire.Message {
 		return &peer.ReplicateRequest{Bucket: b, Info: peer.ObjectInfo{Name: "none", Version: 1}, Deleted: true}
 	})},
-	wire.TEvict:     {peer.Writer, inBucket, objectCall(wire.TEvict)},
-	wire.TPrefetch:  {peer.Reader, inBucket, one(func(b string) wire.Message { return &peer.NamesRequest{Kind: wire.TPrefetch, Bucket: b} })},
-	wire.TSettled:   {peer.NodeRole, always, one(func(string) wire.Message { return &peer.SettledMessage{Node: "none"} })},
-	wire.TRebalance: {peer.Admin, always, ask(wire.TRebalance)},
-	wire.TLeave:     {peer.Admin, always, ask(wire.TLeave)},
-	wire.TGossip:    {peer.NodeRole, always, one(func(string) wire.Message { return &raw{wire.TGossip, func(e *wire.Encoder) { e.Str("from", "x") }} })},
-	wire.TSend:      {peer.NodeRole, always, batch(wire.TSend)},
+	wire.TEvict:         {peer.Writer, inBucket, objectCall(wire.TEvict)},
+	wire.TPrefetch:      {peer.Reader, inBucket, one(func(b string) wire.Message { return &peer.NamesRequest{Kind: wire.TPrefetch, Bucket: b} })},
+	wire.TSettled:       {peer.NodeRole, always, one(func(string) wire.Message { return &peer.SettledMessage{Node: "none"} })},
+	wire.TMountpathList: {peer.Admin, always, ask(wire.TMountpathList)},
+	wire.TMountpathSet:  {peer.Admin, always, one(func(string) wire.Message { return &peer.MountpathSetRequest{Dir: "none"} })},
+	wire.TRebalance:     {peer.Admin, always, ask(wire.TRebalance)},
+	wire.TLeave:         {peer.Admin, always, ask(wire.TLeave)},
+	wire.TGossip:        {peer.NodeRole, always, one(func(string) wire.Message { return &raw{wire.TGossip, func(e *wire.Encoder) { e.Str("from", "x") }} })},
+	wire.TSend:          {peer.NodeRole, always, batch(wire.TSend)},
 }
 
 // caller is a certificate with what it may do.
