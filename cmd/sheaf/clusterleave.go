@@ -48,6 +48,9 @@ func (p *program) clusterLeave(ctx context.Context, c *cluster, o clusterLeaveOp
 	if o.Force {
 		return forceLeave(ctx, c, n)
 	}
+	if o.Force {
+		return p.forceLeave(ctx, c, n)
+	}
 	if err := c.Leave(ctx, n.Addr); err != nil {
 		return named(err, n.Name)
 	}
@@ -102,4 +105,19 @@ func forceLeave(ctx context.Context, c *cluster, n peer.Node) error {
 		}
 	}
 	return named(err, n.Name)
+}
+
+// forceLeave tells any node that does its work that n has left.
+func (p *program) forceLeave(ctx context.Context, c *cluster, n peer.Node) error {
+	m := c.Map()
+	var err error = errs.New(errs.Unavailable, "", "no other node is there to be told")
+	for _, i := range m.Readable() {
+		if m.Nodes[i].Name == n.Name {
+			continue
+		}
+		if err = c.ForceLeave(ctx, m.Nodes[i].Addr, n.Name); err == nil || !errs.IsCode(err, errs.Unavailable) {
+			return err
+		}
+	}
+	return err
 }
