@@ -133,7 +133,7 @@ func TestBucketProps(t *testing.T) {
 		t.Errorf("%+v %v after a change to what it is, %+v before", same, err, after)
 	}
 
-	four, none, bad, url := 4, 0, "often", "s3://x"
+	four, none, bad, url := 4, 0, "often", "ftp://x"
 	for _, f := range []struct {
 		p     peer.BucketProps
 		code  errs.Code
@@ -141,7 +141,7 @@ func TestBucketProps(t *testing.T) {
 	}{
 		{peer.BucketProps{Copies: 4}, errs.InvalidArgument, []string{"4 copies", "has 3", "bad"}},
 		{peer.BucketProps{Copies: 65, Durability: "often"}, errs.InvalidArgument, []string{"copies is 65", `"often"`}},
-		{peer.BucketProps{Backend: "s3://x"}, errs.NotSupported, []string{"backend"}},
+		{peer.BucketProps{Backend: "ftp://x"}, errs.InvalidArgument, []string{"backend", "ftp"}},
 		{peer.BucketProps{Validate: true}, errs.InvalidArgument, []string{"validate needs a backend"}},
 	} {
 		fails(t, fmt.Sprintf("create with %+v", f.p), c.Peer.CreateBucket(ctx, "bad", f.p), f.code, f.words...)

@@ -84,6 +84,10 @@ func (s *shards) index(ctx context.Context, key string, version uint64, load fun
 		return c, nil
 	}
 	done := s.flight.DoChan(key, func() (any, error) {
+		// Another flight may have landed since the look above.
+		if c := s.get(key, version); c != nil {
+			return c, nil
+		}
 		c := load()
 		c.key = key
 		if c.err == nil || errs.IsCode(c.err, errs.BadShard) {
