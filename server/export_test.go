@@ -1,9 +1,11 @@
 package server
 
 import (
+	"context"
 	"sheaf/internal/store"
 	"sheaf/peer"
 	"sheaf/peer/wire"
+	"time"
 )
 
 // Store is where a node keeps its objects.
@@ -17,3 +19,8 @@ func (n *Node) FailCommits(f func(bucket, object string) error) { n.faults.commi
 
 // Calls gives the calls that a node answers, with the role each needs.
 func (n *Node) Calls() map[wire.Type]peer.Role { return n.ep.Calls() }
+
+// ForgetTombstones lets go of the deletions before now, if that may be.
+func (n *Node) ForgetTombstones(ctx context.Context) {
+	n.reconciler.forgetTombstones(ctx, uint64(time.Now().UnixNano()))
+}

@@ -2,8 +2,8 @@ package server
 
 import (
 	"context"
-	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -130,7 +130,7 @@ func (r *reconciler) run(ctx context.Context) {
 		case <-ctx.Done():
 		case <-r.news:
 		case <-sweep.C:
-			r.forgetTombstones(ctx)
+			r.forgetTombstones(ctx, uint64(time.Now().Add(-tombstoneKept).UnixNano()))
 		}
 	}
 }
@@ -342,16 +342,22 @@ func (r *reconciler) remove(p *placement, bucket string, rec store.Record) error
 	return nil
 }
 
-// forgetTombstones lets go of old deletions once no node can bring back what they deleted.
-func (r *reconciler) forgetTombstones(ctx context.Context) {
+// forgetTombstones lets go of the deletions before a version, once no node can bring back
+// what they deleted: all are there and settled, and have all of their disks.
+func (r *reconciler) forgetTombstones(ctx context.Context, before uint64) {
 	p := r.active.Load()
-	if p == nil || !r.n.settled() || p.st.Map.Count(peer.Down) > 0 {
+	if p == nil || !r.n.settled() || r.repairs.waiting() > 0 || p.st.Map.Count(peer.Down) > 0 || len(disks(r.n.store.Mountpaths())) < len(r.n.store.Mountpaths()) {
 		return
 	}
-	before := uint64(time.Now().Add(-tombstoneKept).UnixNano())
+	for _, node := range p.others() {
+		s, err := r.n.calls.Status(ctx, p.addr(node))
+		if err != nil || !s.Settled || s.MapHash != p.st.Map.Hash() || slices.ContainsFunc(s.Mountpaths, func(m peer.MountpathStatus) bool { return !m.Enabled }) {
+			return
+		}
+	}
 	for _, b := range p.st.sortedBuckets(false) {
 		k, err := r.n.store.ForgetTombstones(ctx, b.Name, before)
-		if err != nil && ctx.Err() == nil && !errors.Is(err, context.Canceled) && !errs.IsCode(err, errs.BucketNotFound) {
+		if err != nil && ctx.Err() == nil && !errs.IsCode(err, errs.BucketNotFound) {
 			r.log.Warn("old deletions can't be forgotten", "bucket", b.Name, "err", err)
 		}
 		r.n.metrics.tombstonesForgotten.Add(float64(k))

@@ -2,10 +2,12 @@ package server_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"sheaf/internal/errs"
 	"sheaf/internal/testcluster"
 	"sheaf/peer"
 	"sheaf/server"
@@ -182,4 +184,151 @@ func TestCopiesRaisedAndLowered(t *testing.T) {
 		calm(t, c)
 		s.check(t, c)
 	}
+}
+
+func TestTombstonesAreForgotten(t *testing.T) {
+	t.Parallel()
+	c := watchful(t, 3)
+	s := fill(t, c, "b", 2, 20)
+	calm(t, c)
+	tombs := func() (n int) {
+		for _, node := range c.Nodes {
+			recs, err := node.Store().Records(bounded(t), "b", "", 100)
+			must(t, err)
+			for _, r := range recs {
+				if r.Deleted {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	before := tombs()
+	if before != 8 {
+		t.Fatalf("%d tombstones on all nodes, want 8", before)
+	}
+	addr := c.Nodes[2].Addr()
+	must(t, c.Nodes[2].Close())
+	down := c.Nodes[2]
+	c.Nodes = c.Nodes[:2]
+	inState(t, c.Nodes, "n3", peer.Down)
+	calm(t, c)
+	before = tombs()
+	for _, n := range c.Nodes {
+		n.ForgetTombstones(bounded(t))
+	}
+	if now := tombs(); now != before {
+		t.Errorf("%d of %d tombstones are left while a node is down that may bring back what they deleted", now, before)
+	}
+	c.Nodes = append(c.Nodes, down)
+	again(t, c, 2, addr)
+	inState(t, c.Nodes, "n3", peer.Up)
+	calm(t, c)
+	for _, n := range c.Nodes {
+		n.ForgetTombstones(bounded(t))
+	}
+	if now := tombs(); now != 0 {
+		t.Errorf("%d tombstones are left in a settled cluster", now)
+	}
+	for name, data := range s.data {
+		if data == nil {
+			delete(s.data, name)
+		}
+	}
+	s.check(t, c)
+}
+
+// A node that sends is killed in the middle of its pass, and comes back.
+func TestKilledInAPass(t *testing.T) {
+	t.Parallel()
+	slow := func(_ int, o *server.Options) { o.RebalanceObjects = 40 }
+	c := testcluster.Start(t, testcluster.Options{Adjust: slow})
+	s := fill(t, c, "b", 1, 200)
+	calm(t, c)
+	n4 := joins(t, c, "n4", 10*time.Minute)
+	waitFor(t, "the first objects", func() bool { return metric(t, n4, "sheaf_reconcile_received_total") > 3 })
+	addr := c.Nodes[1].Addr()
+	must(t, c.Nodes[1].Close())
+	testcluster.Restart(t, c, 1, addr)
+	t.Cleanup(func() { _ = c.Nodes[1].Close() })
+	calm(t, c)
+	s.check(t, c)
+}
+
+// spoil changes a byte of an object on a node's disk.
+func spoil(t *testing.T, c *testcluster.Cluster, i int, bucket, object string) {
+	t.Helper()
+	path := filepath.Join(c.Dir, c.Nodes[i].Name(), "@sheaf", bucket, "%ob", object)
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	must(t, err)
+	defer f.Close()
+	_, err = f.WriteAt([]byte{0xff, 0x00, 0xff}, 10)
+	must(t, err)
+}
+
+func TestScrub(t *testing.T) {
+	t.Parallel()
+	c := testcluster.Start(t, testcluster.Options{Adjust: func(_ int, o *server.Options) { o.ScrubEvery = 100 * time.Millisecond }})
+	copied(t, c, "two", 2)
+	copied(t, c, "one", 1)
+	data := noise(1, 3000)
+	c.Put(t, "two", "o", data)
+	c.Put(t, "one", "o", data)
+	two, one := holdersOf(c, "two", "o", 2), holdersOf(c, "one", "o", 1)
+	calm(t, c)
+
+	spoil(t, c, two[0], "two", "o")
+	waitFor(t, "the bad copy to be replaced", func() bool {
+		_, err := c.Nodes[two[0]].Store().Verify(bounded(t), "two", "o", nil)
+		return err == nil
+	})
+	if metric(t, c.Nodes[two[0]], "sheaf_scrub_corrupt_total")+metric(t, c.Nodes[two[0]], "sheaf_repair_replaced_total") < 2 {
+		t.Error("the metrics don't tell of a bad copy that was replaced")
+	}
+
+	spoil(t, c, one[0], "one", "o")
+	waitFor(t, "the loss to be told", func() bool { return metric(t, c.Nodes[one[0]], "sheaf_scrub_lost") == 1 })
+	_, err := get(t, c.Peer, "one", "o", peer.GetOptions{})
+	fails(t, "GET of the only copy, which is bad", err, errs.ChecksumMismatch)
+	c.Put(t, "one", "o", data) // whoever writes it anew has it again
+	waitFor(t, "the loss to be over", func() bool { return metric(t, c.Nodes[one[0]], "sheaf_scrub_lost") == 0 })
+	waitFor(t, "some rounds", func() bool { return metric(t, c.Nodes[0], "sheaf_scrub_rounds_total") > 1 })
+	if s, err := c.Peer.Status(bounded(t), c.Nodes[two[0]].Addr()); err != nil || s.Scrub.Started.IsZero() {
+		t.Errorf("the status tells nothing of the scrub: %+v %v", s.Scrub, err)
+	}
+}
+
+// A mountpath goes out of use: what it had comes from the other nodes. It comes back, with
+// what it had, and what was deleted meanwhile stays deleted.
+func TestMountpathOutOfUse(t *testing.T) {
+	t.Parallel()
+	c := testcluster.Start(t, testcluster.Options{Adjust: func(_ int, o *server.Options) { o.Dirs = append(o.Dirs, o.Dirs[0]+"-second") }})
+	s := fill(t, c, "b", 2, 60)
+	calm(t, c)
+	n := c.Nodes[0]
+	disks, err := c.Peer.Mountpaths(bounded(t), n.Addr())
+	must(t, err)
+	if len(disks) != 2 || !disks[0].Enabled || disks[1].Objects == 0 {
+		t.Fatalf("mountpaths %+v", disks)
+	}
+	must(t, c.Peer.SetMountpath(bounded(t), n.Addr(), disks[1].Dir, false))
+	waitFor(t, "the copies to be made anew", func() bool { return metric(t, n, "sheaf_reconcile_received_total") > 0 })
+	calm(t, c)
+	s.check(t, c)
+	if got := metric(t, n, "sheaf_mountpaths_disabled"); got != 1 {
+		t.Errorf("%v mountpaths are out of use", got)
+	}
+	i := 0
+	for name, data := range s.data {
+		if i++; data != nil && i%3 == 0 {
+			s.delete(t, c, name)
+		}
+	}
+	must(t, c.Peer.SetMountpath(bounded(t), n.Addr(), disks[1].Dir, true))
+	waitFor(t, "the resilver", func() bool {
+		st, err := c.Peer.Status(bounded(t), n.Addr())
+		return err == nil && !st.Resilver.Active && !st.Resilver.Finished.IsZero() && st.Resilver.Finished.After(st.Resilver.Started)
+	})
+	calm(t, c)
+	s.check(t, c)
 }
