@@ -3,8 +3,10 @@
 //	main.go ──▶ files.go       mount and QUIC, one by one and in one batch
 //	        ├─▶ dtmemory.go    what a batch costs the Designated Target
 //	        ├─▶ getbatch.go    GET against GetBatch, by size of the entries
+//	        ├─▶ list.go        listings, by size of the bucket
 //	        ├─▶ put.go         PUT of small objects against files
 //	        ├─▶ large.go       one object of 1 GiB, speed and memory
+//	        ├─▶ rebalance.go   a node joins three that hold objects
 //	        └─▶ report.go      a table on stdout, JSON with -o
 //
 // A workload is a file with a function; workloads() lists them. Invariants: variants
@@ -41,6 +43,7 @@ func workloads() []workload {
 		{"getbatch", "GET one by one, GET in parallel and GetBatch, by size and number of clients", runGetBatch},
 		{"put", "PUT of 10 KiB objects, sync and relaxed, against files with the same promises", runPut},
 		{"large", "PUT and GET of one object of 1 GiB: speed, and memory of both ends", runLarge},
+		{"rebalance", "a fourth node joins three that hold objects, until all is where it belongs", runRebalance},
 	}
 }
 
