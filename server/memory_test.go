@@ -12,22 +12,23 @@ import (
 // Memory doesn't grow with an object: two nodes and a client in one process put and get one
 // that is larger than all that they may hold together.
 func TestLargeObjectsDontFillMemory(t *testing.T) {
-	const size = 64 << 20
+	const size = 96 << 20
 	c := testcluster.Start(t, testcluster.Options{Nodes: 2})
 	copied(t, c, "b", 2)
+	// What is reachable, not what the collector hasn't come to yet.
 	inUse := func() uint64 {
 		var m runtime.MemStats
+		runtime.GC()
 		runtime.ReadMemStats(&m)
-		return m.HeapInuse
+		return m.HeapAlloc
 	}
-	runtime.GC()
 	before, peak := inUse(), uint64(0)
 	left := int64(size)
 	look := readerFunc(func(p []byte) (int, error) {
 		if left == 0 {
 			return 0, io.EOF
 		}
-		if left%(4<<20) < int64(len(p)) {
+		if left%(8<<20) < int64(len(p)) {
 			peak = max(peak, inUse())
 		}
 		k := min(left, int64(len(p)))
@@ -44,7 +45,7 @@ func TestLargeObjectsDontFillMemory(t *testing.T) {
 	for err == nil {
 		var k int
 		k, err = body.Read(buf)
-		if got/(4<<20) != (got+int64(k))/(4<<20) {
+		if got/(8<<20) != (got+int64(k))/(8<<20) {
 			peak = max(peak, inUse())
 		}
 		got += int64(k)
@@ -52,7 +53,7 @@ func TestLargeObjectsDontFillMemory(t *testing.T) {
 	if err != io.EOF || got != size {
 		t.Errorf("%d bytes came: %v", got, err)
 	}
-	if peak > before+size*3/4 {
+	if peak > before+size/2 {
 		t.Errorf("%d MiB in use with an object of %d MiB, %d before", peak>>20, size>>20, before>>20)
 	}
 }

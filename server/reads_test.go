@@ -65,7 +65,8 @@ func TestCorruptCopy(t *testing.T) {
 		}
 		waitFor(t, "the copy to be replaced", func() bool {
 			_, err := c.Nodes[hold[0]].Store().Verify(bounded(t), "b", name, nil)
-			return err == nil
+			rec := records(t, c, "b", name)
+			return err == nil && rec[hold[0]].Version == rec[hold[1]].Version
 		})
 		rec := records(t, c, "b", name)
 		held(t, c, "b", name, 2, rec[hold[1]].Version, false)
@@ -346,13 +347,25 @@ func TestDownNode(t *testing.T) {
 		return m.Nodes[m.Find("n2")].State == peer.Up
 	})
 	must(t, p.Refresh(bounded(t)))
-	if got, err := get(t, p, "b1", lost, peer.GetOptions{}); err != nil || !bytes.Equal(got, data["b1"+lost]) {
+	// A pooled connection to the node as it was may only now be found dead.
+	answer := func(what string, read func() ([]byte, error)) (got []byte, err error) {
+		waitFor(t, what, func() bool {
+			got, err = read()
+			return !errs.IsCode(err, errs.Unavailable)
+		})
+		return got, err
+	}
+	got, err := answer("what n2 had", func() ([]byte, error) { return get(t, p, "b1", lost, peer.GetOptions{}) })
+	if err != nil || !bytes.Equal(got, data["b1"+lost]) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
 	for b, name := range map[string]string{"b2": names[0], "b3": names[1]} {
 		for _, n := range c.Nodes {
-			_, err := getAt(t, p, n.Addr(), &peer.ObjectRequest{Bucket: b, Object: name})
-			fails(t, b+"/"+name+" through "+n.Name(), err, errs.NotFound)
+			what := b + "/" + name + " through " + n.Name()
+			_, err := answer(what, func() ([]byte, error) {
+				return getAt(t, p, n.Addr(), &peer.ObjectRequest{Bucket: b, Object: name})
+			})
+			fails(t, what, err, errs.NotFound)
 		}
 	}
 }
