@@ -21,7 +21,8 @@
 //     cancelling the client's call cancels every sender's;
 //   - without the trailer nothing is complete;
 //   - a sender that is lost costs nothing that another node can give: what it still
-//     owed is planned anew, and an entry that was cut goes on where it stopped.
+//     owed is planned anew, and an entry that was cut goes on where it stopped;
+//   - a sender that waits for a store beyond the cluster isn't lost: it gives signs of life.
 //
 // The package knows nothing of disks: it asks a Source for bytes.
 package batching

@@ -17,5 +17,6 @@ func FuzzMessages(f *testing.F) {
 		wire.TChunk:      func() wire.Message { return new(chunkMessage) },
 		wire.TEntryError: func() wire.Message { return new(errorMessage) },
 		wire.TEntryMeta:  func() wire.Message { return new(metaMessage) },
+		wire.TAlive:      func() wire.Message { return new(aliveMessage) },
 	})
 }

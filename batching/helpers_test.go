@@ -35,9 +35,11 @@ type fakeSource struct {
 	corrupt map[string]bool // its checksum is wrong
 	cut     map[string]bool // its bytes end early
 	mine    func(e *Entry) bool
-	other   *fakeSource  // where Again gives an entry from
-	stuck   *stuckReader // what large payloads are read through
-	version uint64       // of all objects; 0: 7
+	other   *fakeSource                                          // where Again gives an entry from
+	stuck   *stuckReader                                         // what large payloads are read through
+	version uint64                                               // of all objects; 0: 7
+	far     func(ctx context.Context, e *Entry)                  // waits for the store beyond the cluster
+	read    func(ctx context.Context, r io.ReaderAt) io.ReaderAt // what payloads are read through
 }
 
 func key(e *Entry) string {
@@ -54,6 +56,10 @@ func (s *fakeSource) Open(ctx context.Context, e *Entry) (Payload, error) {
 	data, ok := s.objects[k]
 	hold, fail, corrupt, cut := s.hold[k], s.fail[k], s.corrupt[k], s.cut[k]
 	s.mu.Unlock()
+	if s.far != nil {
+		Slow(ctx)
+		s.far(ctx, e)
+	}
 	if hold != nil {
 		select {
 		case <-hold:
@@ -85,6 +91,9 @@ func (s *fakeSource) Open(ctx context.Context, e *Entry) (Payload, error) {
 	if s.version != 0 {
 		p.Version = s.version
 	}
+	if s.read != nil {
+		p.R = s.read(ctx, p.R)
+	}
 	if s.stuck != nil && p.Size > s.stuck.at {
 		p.R = stuckReader{p.R, s.stuck.at, s.stuck.open}
 	}
@@ -108,6 +117,7 @@ type fakeCluster struct {
 type fakeOptions struct {
 	nodes  int
 	adjust func(*NodeOptions)
+	serve  func(i int, ep *peer.Endpoint) // adds to what node i serves, or replaces it
 }
 
 func newFakeCluster(t *testing.T, o fakeOptions) *fakeCluster {
@@ -141,6 +151,9 @@ func newFakeCluster(t *testing.T, o fakeOptions) *fakeCluster {
 		ep.Handle(wire.TMapGet, peer.Reader, func(_ context.Context, call *peer.ServerCall) error {
 			return call.W.Frame(&peer.MapMessage{Kind: wire.TMap, Map: c.m()}, nil)
 		})
+		if o.serve != nil {
+			o.serve(i, ep)
+		}
 		must(t, ep.Serve())
 	}
 	ep, err := peer.NewEndpoint(peer.EndpointOptions{Identity: identity(t, dir, "client")})

@@ -38,7 +38,8 @@ type merge struct {
 	owed    map[uint32]*lostNode // entries that were planned anew: who was to deliver them
 	begun   bool                 // all metadata is known, where it comes first
 	soft    int                  // soft errors so far
-	timeout time.Duration
+	timeout time.Duration        // of the wait for a sender's next frame
+	slow    time.Duration        // likewise while it gives signs of life
 
 	ok, failed uint64
 	bytes      uint64

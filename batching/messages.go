@@ -22,9 +22,10 @@ type batchMessage struct {
 	MaxSoft int64
 	Coloc   uint64
 	Timeout time.Duration
-	Here    bool   // TBatch: the receiver shall be the DT, whatever its map says
-	DT      string // TSend: the name of the DT
-	MapVers uint64 // cluster map that the sender of this message goes by
+	Here    bool          // TBatch: the receiver shall be the DT, whatever its map says
+	DT      string        // TSend: the name of the DT
+	MapVers uint64        // cluster map that the sender of this message goes by
+	Wait    time.Duration // TSend: how long the DT waits for a frame; 0: it knows no aliveMessage
 }
 
 func (m *batchMessage) Type() wire.Type { return m.Kind }
@@ -44,6 +45,7 @@ func (m *batchMessage) Encode(e *wire.Encoder) {
 	e.Bool("here", m.Here)
 	e.Str("dt", m.DT)
 	e.Uint("map", m.MapVers)
+	e.Uint("wait_ms", uint64(m.Wait/time.Millisecond))
 }
 
 // Field reads one field.
@@ -75,6 +77,8 @@ func (m *batchMessage) Field(key string, d *wire.Decoder) {
 		m.DT = d.Str(64)
 	case "map":
 		m.MapVers = d.Uint()
+	case "wait_ms":
+		m.Wait = time.Duration(d.Max(uint64(MaxTimeout/time.Millisecond))) * time.Millisecond
 	default:
 		d.Skip()
 	}
@@ -270,6 +274,18 @@ func (m *errorMessage) Field(key string, d *wire.Decoder) {
 	}
 	m.End.Field(key, d)
 }
+
+// aliveMessage is the sign of life of a sender whose next frame is long in coming. It may
+// come before any frame, also within an entry, and means nothing else.
+type aliveMessage struct{}
+
+func (*aliveMessage) Type() wire.Type { return wire.TAlive }
+
+// Encode writes no fields.
+func (*aliveMessage) Encode(*wire.Encoder) {}
+
+// Field knows no fields.
+func (*aliveMessage) Field(_ string, d *wire.Decoder) { d.Skip() }
 
 // Meta is what is known of an entry before its payload comes (strm false).
 type Meta struct {

@@ -30,6 +30,7 @@ type metrics struct {
 	recovered   prometheus.Counter
 	unrecovered prometheus.Counter
 	resumed     prometheus.Counter
+	alive       prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -66,10 +67,11 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		recovered:   c("recovered_total", "Entries of lost senders that another node delivered."),
 		unrecovered: c("recovery_failed_total", "Entries of lost senders that no other node could deliver."),
 		resumed:     c("resumed_total", "Entries that were cut by the loss of their sender and went on from another copy."),
+		alive:       c("alive_total", "Signs of life from senders that wait for a backend."),
 	}
 	if r != nil {
 		r.MustRegister(m.requests, m.hard, m.rejected, m.soft, m.entries, m.bytes, m.sentN, m.sentBytes, m.rxwait,
-			m.dts, m.senders, m.latency, m.firstByte, m.redirects, m.lostSenders, m.recovered, m.unrecovered, m.resumed)
+			m.dts, m.senders, m.latency, m.firstByte, m.redirects, m.lostSenders, m.recovered, m.unrecovered, m.resumed, m.alive)
 	}
 	return m
 }

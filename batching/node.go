@@ -25,8 +25,11 @@ type NodeOptions struct {
 	MaxBatches int // default 256
 	// SenderTimeout is how long a DT waits for a sender's next frame before it gives the sender up.
 	SenderTimeout time.Duration // default 10 s
-	Registerer    prometheus.Registerer
-	Logger        *slog.Logger
+	// SlowTimeout is how long at most a DT waits for the next piece of an entry from a sender
+	// that gives signs of life because a store beyond the cluster is slow.
+	SlowTimeout time.Duration // default 10 min
+	Registerer  prometheus.Registerer
+	Logger      *slog.Logger
 }
 
 func (o NodeOptions) withDefaults() NodeOptions {
@@ -35,6 +38,9 @@ func (o NodeOptions) withDefaults() NodeOptions {
 	}
 	if o.SenderTimeout == 0 {
 		o.SenderTimeout = 10 * time.Second
+	}
+	if o.SlowTimeout == 0 {
+		o.SlowTimeout = 10 * time.Minute
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -112,7 +118,7 @@ func (n *Node) serveBatch(ctx context.Context, c *peer.ServerCall) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	g := &merge{ep: n.o.Endpoint, src: n.o.Source, m: n.m, req: req, id: req.ID, cmap: cmap, self: self,
-		plan: makePlan(cmap, self, in), timeout: n.o.SenderTimeout, started: start}
+		plan: makePlan(cmap, self, in), timeout: n.o.SenderTimeout, slow: n.o.SlowTimeout, started: start}
 	err = n.assemble(ctx, c, g)
 	n.m.rxwait.Add(g.rxwait.Seconds())
 	n.m.finished(start, err)
@@ -182,5 +188,5 @@ func (n *Node) serveSend(ctx context.Context, c *peer.ServerCall) error {
 		}
 	}
 	c.End.Entries = uint64(len(share))
-	return sendShare(ctx, n.o.Source, n.o.Name, share, index, msg.NoStrm, c.W, n.m)
+	return sendShare(ctx, n.o.Source, n.o.Name, share, index, &msg, c.W, n.m)
 }

@@ -202,19 +202,23 @@ func (s *frameSink) metas(n int, at func(k int) (uint32, Meta)) error {
 // sendShare answers a TSend: this node's share of a batch, in ascending order. An
 // entry that fails is reported in its place and the rest goes on, whatever the
 // request says of errors: that is the DT's to decide.
-func sendShare(ctx context.Context, src Source, node string, share []Entry, index []uint32, meta bool, w *wire.Writer, m *metrics) error {
+func sendShare(ctx context.Context, src Source, node string, share []Entry, index []uint32, msg *batchMessage, w *wire.Writer, m *metrics) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	f := newFeeder(prepare(ctx, src, share))
 	s := &frameSink{out: newFlusher(w, nil)}
+	b := newBeacon(s.out, msg.Wait)
+	defer b.done()
 	defer s.out.stop()
-	if meta {
+	each := b.in(ctx)
+	if msg.NoStrm {
 		metas := make([]Meta, len(share))
 		for k := range share {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			metas[k] = f.stat(ctx, &share[k])
+			metas[k] = f.stat(each, &share[k])
+			b.done()
 		}
 		if err := s.metas(len(share), func(k int) (uint32, Meta) { return index[k], metas[k] }); err != nil {
 			return err
@@ -225,12 +229,13 @@ func sendShare(ctx context.Context, src Source, node string, share []Entry, inde
 			return err
 		}
 		i := index[k]
-		err := f.feed(ctx, &share[k], func(first, last bool, p *Payload, data []byte, sum uint64) error {
+		err := f.feed(each, &share[k], func(first, last bool, p *Payload, data []byte, sum uint64) error {
 			if last {
 				m.sent(share[k].Kind(), p.Size)
 			}
 			return s.emit(i, first, last, p.Size, p.Version, data, sum)
 		})
+		b.done()
 		if ee, ok := err.(*entryError); ok {
 			err = s.error(i, ee.err, node)
 		}

@@ -78,7 +78,7 @@ func (g *merge) openShare(ctx context.Context, s *sender) (*peer.Call, error) {
 	if err != nil {
 		return nil, err
 	}
-	msg := &batchMessage{Kind: wire.TSend, ID: g.id, N: uint64(len(s.index)), NoStrm: s.metas, MapVers: g.cmap.Version}
+	msg := &batchMessage{Kind: wire.TSend, ID: g.id, N: uint64(len(s.index)), NoStrm: s.metas, MapVers: g.cmap.Version, Wait: min(g.timeout, MaxTimeout)}
 	if g.self >= 0 {
 		msg.DT = g.cmap.Nodes[g.self].Name
 	}
@@ -153,7 +153,7 @@ func (g *merge) relay(ctx context.Context, s *sender, i uint32, done *part) erro
 	}
 }
 
-// next waits for a sender's next frame. Whatever goes wrong with the stream is a
+// next waits for a sender's next frame, passing over signs of life. Whatever goes wrong with the stream is a
 // failure of every entry that it still owes.
 func (g *merge) next(ctx context.Context, s *sender) (wire.Head, error) {
 	if s.lost != nil {
@@ -177,12 +177,7 @@ func (g *merge) next(ctx context.Context, s *sender) (wire.Head, error) {
 	if s.openErr != nil {
 		return wire.Head{}, g.lose(ctx, s, s.openErr)
 	}
-	// Setting a deadline takes a lock: renew it when a quarter has passed.
-	if begin.After(s.deadline.Add(-g.timeout * 3 / 4)) {
-		s.deadline = begin.Add(g.timeout)
-		s.call.SetReadDeadline(s.deadline)
-	}
-	h, _, err := s.call.Next()
+	h, err := g.frame(s, begin)
 	if err == nil {
 		return h, nil
 	}
@@ -200,6 +195,25 @@ func (g *merge) next(ctx context.Context, s *sender) (wire.Head, error) {
 		err = errs.New(errs.Protocol, "receive", "the sender's trailer came too early")
 	}
 	return h, g.lose(ctx, s, err)
+}
+
+// frame reads a sender's next frame. Each sign of life renews the wait for it, up to a limit.
+func (g *merge) frame(s *sender, begin time.Time) (wire.Head, error) {
+	for now := begin; ; now = time.Now() {
+		// Setting a deadline takes a lock: renew it when a quarter has passed.
+		if now.After(s.deadline.Add(-g.timeout * 3 / 4)) {
+			s.deadline = now.Add(g.timeout)
+			s.call.SetReadDeadline(s.deadline)
+		}
+		h, _, err := s.call.Next()
+		if err != nil || h.Type != wire.TAlive {
+			return h, err
+		}
+		g.m.alive.Inc()
+		if w := time.Since(begin); w > g.slow {
+			return h, errs.New(errs.Timeout, "receive", fmt.Sprintf("nothing but signs of life in %v", w.Round(time.Millisecond)))
+		}
+	}
 }
 
 // lose marks a sender as gone and gives the error of the entries it owed.

@@ -16,6 +16,8 @@ func TestVectors(t *testing.T) {
 	check("batch", &batchMessage{Kind: wire.TBatch, ID: "b-1", N: 2, Bucket: "b", Format: "tar", NoStrm: true, Onob: true, Coer: true, MaxSoft: -1, Coloc: 2,
 		Timeout: 90 * time.Second, Here: true, MapVers: 4}, nil, func() wire.Message { return &batchMessage{Kind: wire.TBatch} })
 	check("send", &batchMessage{Kind: wire.TSend, ID: "b-1", N: 2, Bucket: "b", DT: "n1", MapVers: 4}, nil, func() wire.Message { return &batchMessage{Kind: wire.TSend} })
+	check("send_wait", &batchMessage{Kind: wire.TSend, ID: "b-1", N: 2, Bucket: "b", DT: "n1", MapVers: 4, Wait: 10 * time.Second}, nil, func() wire.Message { return &batchMessage{Kind: wire.TSend} })
+	check("alive", &aliveMessage{}, nil, func() wire.Message { return new(aliveMessage) })
 	in := []Entry{{ObjName: "a"}, {Bucket: "c", ObjName: "s.tar", ArchPath: "m/n", Start: 10, Length: -1}}
 	check("entries", &entriesMessage{Entries: in, Index: []uint32{0, 0}}, nil, func() wire.Message { return new(entriesMessage) })
 	check("entries_share", &indexedEntries{entriesMessage{Indexed: true, Entries: in, Index: []uint32{5, 65535}}}, nil, func() wire.Message { return new(indexedEntries) })

@@ -28,9 +28,15 @@ import (
 // remoteCluster is a cluster with the bucket "r" over a bucket "data" of an S3 server.
 func remoteCluster(t *testing.T, nodes int, p peer.BucketProps) (*testcluster.Cluster, *s3test.Server) {
 	t.Helper()
+	return remoteClusterWith(t, nodes, p, func(*server.Options) {})
+}
+
+func remoteClusterWith(t *testing.T, nodes int, p peer.BucketProps, adjust func(*server.Options)) (*testcluster.Cluster, *s3test.Server) {
+	t.Helper()
 	s := s3test.Start(t, "data")
 	c := testcluster.Start(t, testcluster.Options{Nodes: nodes, Adjust: func(_ int, o *server.Options) {
 		o.Backend = backend.Options{Attempts: 3, MaxBackoff: 20 * time.Millisecond}
+		adjust(o)
 	}})
 	p.Backend = s.BackendURL("data")
 	if err := c.Peer.CreateBucket(t.Context(), "r", p); err != nil {

@@ -248,6 +248,9 @@ func (s *search) open(ctx context.Context, e *batching.Entry, describe func(peer
 	var p batching.Payload
 	var info peer.ObjectInfo
 	from := s.r.self
+	if s.phase == searchRemote {
+		batching.Slow(ctx)
+	}
 	err := s.each(ctx, func() (err error) {
 		from = s.r.self
 		if s.phase == searchRemote {

@@ -93,6 +93,8 @@ const (
 	TReplicate   Type = 76
 	TReplicated  Type = 77
 
+	TAlive Type = 95
+
 	TSettled Type = 105
 
 	TGossip     Type = 80

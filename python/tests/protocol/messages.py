@@ -490,7 +490,17 @@ _ALL = [
     Kind(
         47,
         "Send",
-        Map({"id": _ID, "n": _ENTRY_COUNT, "bucket": _BUCKET, "nostrm": Flag(), "dt": Text(), "map": Uint()}),
+        Map(
+            {
+                "id": _ID,
+                "n": _ENTRY_COUNT,
+                "bucket": _BUCKET,
+                "nostrm": Flag(),
+                "dt": Text(),
+                "map": Uint(),
+                "wait_ms": Uint(86_400_000),
+            }
+        ),
     ),
     Kind(50, "Status"),
     Kind(
@@ -577,6 +587,7 @@ _ALL = [
     Kind(81, "BucketSet", Map({"name": _NEEDED_BUCKET, "set": Array(Text(32), 16), **_PROPS})),
     Kind(82, "BucketShow", Map({"name": _NEEDED_BUCKET})),
     Kind(83, "Leave", Map({"node": Text(64), "force": Flag()})),
+    Kind(95, "Alive"),
     Kind(
         105, "Settled", Map({"node": Text(64, needed=True), "placement": Uint(), "walked": Uint(), "settled": Uint()})
     ),
