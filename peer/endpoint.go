@@ -19,12 +19,14 @@ import (
 )
 
 // Windows and limits of a connection. A stream's window bounds what a sender may
-// have under way that the reader hasn't taken; streamsPerConn × streamWindow is the
-// connection's window, so that streams never starve each other of it.
+// have under way that the reader hasn't taken. The connection's window is that of all
+// its streams and half as much again: quic-go gives back what was read a quarter of the
+// window at a time, and without room for that, streams that stand still would starve one
+// that is read.
 const (
 	streamWindow   = 2 << 20
 	streamsPerConn = 32
-	connWindow     = streamsPerConn * streamWindow
+	connWindow     = streamsPerConn * streamWindow * 3 / 2
 	maxConnsPerKey = 64
 	maxStreams     = 1024 // that a peer may have open on one connection
 

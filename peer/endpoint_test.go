@@ -10,6 +10,7 @@ import (
 	"net"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -311,5 +312,61 @@ func TestFailedPutLeavesNothing(t *testing.T) {
 	page, err := c.Peer.List(ctx, "b", peer.ListOptions{})
 	if err != nil || len(page.Objects) != 0 {
 		t.Errorf("%+v %v", page, err)
+	}
+}
+
+// All streams of a connection but one stand still with their windows full: the one that is
+// read gets all that is sent to it.
+func TestFullWindows(t *testing.T) {
+	const frame, frames, still = 64 << 10, 400, 31
+	certs := testcluster.Certs(t)
+	var full atomic.Int64
+	srv := serve(t, certs, func(ctx context.Context, c *peer.ServerCall) error {
+		payload := make([]byte, frame)
+		for i := range frames {
+			if i == (2<<20)/frame-4 {
+				full.Add(1)
+			}
+			if err := c.W.Frame(&peer.Data{}, payload); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	e := caller(t, testcluster.Identity(t, certs, peer.ClientName))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for range still {
+		call, err := e.Open(ctx, srv.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer call.Close()
+		if err := call.W.Frame(&peer.Ask{Kind: wire.TStatus}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := call.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for full.Load() < still {
+		if ctx.Err() != nil {
+			t.Fatalf("%d of %d windows are full", full.Load(), still)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	call, err := e.Open(ctx, srv.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer call.Close()
+	got := 0
+	_, err = call.Do(&peer.Ask{Kind: wire.TStatus}, func(wire.Head) error {
+		b, err := call.Payload()
+		got += len(b)
+		return err
+	})
+	if err != nil || got != frame*frames {
+		t.Errorf("%d of %d bytes: %v", got, frame*frames, err)
 	}
 }
