@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,10 @@ import pytest
 
 from fakemount import FakeMount
 from realmount import Cluster, running
+
+# Whoever is started in the background, as by a CI, may be told to ignore Ctrl-C, and its children with it: the
+# tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
