@@ -51,7 +51,7 @@ lint: $(VENV)/.deploy  ## gofmt, vet, staticcheck, ruff, mypy
 fuzz:        ## each fuzz target for FUZZTIME
 	@set -e; for pkg in $$($(GO) list ./...); do \
 	  for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
-	    echo "fuzz $$pkg $$f"; $(GO) test $$pkg -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 20x; \
+	    echo "fuzz $$pkg $$f"; GO="$(GO)" .ci/fuzz $$pkg $$f $(FUZZTIME); \
 	  done; done
 
 bench: build ## the benchmarks; results in bench/results
