@@ -308,7 +308,7 @@ func (r *run) read(ctx context.Context, rnd *rand.Rand) {
 		switch {
 		case err == nil || errs.IsCode(err, errs.NotFound):
 			r.ops[opRead].done.Add(1)
-		case down(err):
+		case down(err), errs.IsCode(err, errs.VersionMismatch): // replaced when its holder was killed in mid-read
 			r.ops[opRead].unsure.Add(1)
 		case ctx.Err() == nil:
 			r.fault("%s: %v", n.key, err)
@@ -333,12 +333,23 @@ func (r *run) batch(ctx context.Context, rnd *rand.Rand) {
 		switch {
 		case err == nil:
 			r.ops[opBatch].done.Add(1)
-		case down(err):
+		case down(err), overtaken(err, list, floors):
 			r.ops[opBatch].unsure.Add(1)
 		case ctx.Err() == nil:
 			r.fault("batch: %v", err)
 		}
 	}
+}
+
+// overtaken tells whether a batch ended because an entry was cut within when its sender was
+// killed, and its object was deleted or replaced before another holder could go on with it.
+func overtaken(err error, list []*name, floors []int) bool {
+	if errs.IsCode(err, errs.VersionMismatch) {
+		return true
+	}
+	return errs.IsCode(err, errs.NotFound) && slices.ContainsFunc(list, func(n *name) bool {
+		return n.key == errs.Flatten(err).Object && n.allows(floors[slices.Index(list, n)], absent) == nil
+	})
 }
 
 func (r *run) batchOnce(ctx context.Context, client *batching.Client, req *batching.Request, list []*name, floors []int) error {
